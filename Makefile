@@ -1,0 +1,53 @@
+# Two commands carry the project: `make demo` and `make test`. Both do all set-up themselves.
+#
+#   PYTHON=python3.12   another interpreter (3.11 or newer)
+#   PIP_FLAGS="--extra-index-url …"   another package index, for instance one with CPU-only torch
+
+PYTHON ?= python3
+VENV ?= .venv
+PIP_FLAGS ?=
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test lint unit bench clean lock
+
+help:
+	@echo "make demo    rollouts of a Strands agent on the local runtime, live"
+	@echo "make test    lint, types and all tests"
+	@echo "make bench   the figures of the README, each with its peers"
+	@echo "make lock    write constraints.txt anew from the newest releases"
+	@echo "make clean   remove the virtual environment and caches"
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "setting up $(VENV) (a minute or two, once) …"
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(PY) examples/strands_math_agent/demo.py
+
+test: lint unit
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+
+unit: $(STAMP)
+	$(PY) -m pytest
+
+bench: $(STAMP)
+	@for b in benchmarks/*.py; do echo "== $$b"; $(PY) $$b || exit 1; done
+
+lock:
+	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[dev]'
+	.venv-lock/bin/python -m pip freeze --exclude-editable --exclude agentcore-rl-toolkit > constraints.txt
+	rm -rf .venv-lock
+
+clean:
+	rm -rf $(VENV) .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,80 @@
+"""What a handler's outcome becomes: the JSON bytes that are saved.
+
+Whatever a handler returns or raises has a result; none of the keys it was given is in it, and a
+traceback shows code and messages, never the values of variables. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio.base_events
+import json
+import traceback
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from . import rollout
+from .errors import ConfigError
+from .rollout import RolloutConfig
+
+TRACEBACK_CHARS = 20_000
+"""The end is kept: the innermost frames and the message."""
+MIN_SECRET_CHARS = 8
+"""A shorter key is not searched for in results: it would match ordinary text."""
+
+
+class Outcome(NamedTuple):
+    body: bytes
+    status_code: Any
+    problem: str
+    """Empty, or what to log."""
+
+
+def success(returned: Any, config: RolloutConfig, payload: Any) -> Outcome:
+    """ConfigError when it is not a dict or holds a value that has no JSON form."""
+    if not isinstance(returned, Mapping):
+        raise ConfigError(
+            f"the handler returned a {type(returned).__name__}, not a dict: "
+            'return something like {"rewards": 1.0}'
+        )
+    whole = rollout.envelope(returned, config, payload)
+    body = _without_secrets(rollout.dump_result(whole), config, payload)
+    return Outcome(body, whole["status_code"], "")
+
+
+def failure(error: BaseException, config: RolloutConfig, payload: Any, own: str) -> Outcome:
+    """``own`` is the file of the caller, whose frames the traceback leaves out."""
+    message = str(error)
+    if not isinstance(error, Exception) or not message:
+        message = f"{type(error).__name__}: {message}".removesuffix(": ")
+    message = rollout.scrub(message, payload)
+    text = rollout.scrub(_traceback(error, own), payload)
+    fields = {
+        "status_code": 500,
+        "stop_reason": message,
+        "traceback": text,
+        "failure_kind": rollout.FailureKind.AGENT,
+    }
+    whole = rollout.envelope(fields, config, payload)
+    try:
+        body = rollout.dump_result(whole)
+    except Exception:  # noqa: BLE001  (a payload that json read and cannot write, such as NaN)
+        body = rollout.dump_result({**whole, "payload": None})
+    return Outcome(_without_secrets(body, config, payload), 500, f"{message}\n{text}".rstrip())
+
+
+def _traceback(error: BaseException, own: str) -> str:
+    frames = error.__traceback__
+    while frames and frames.tb_frame.f_code.co_filename in (own, asyncio.base_events.__file__):
+        frames = frames.tb_next
+    whole = traceback.TracebackException(type(error), error, frames, capture_locals=False)
+    return "".join(whole.format())[-TRACEBACK_CHARS:]
+
+
+def _without_secrets(body: bytes, config: RolloutConfig, payload: Any) -> bytes:
+    """Also what the handler itself returned must not carry the keys it was given."""
+    for secret in rollout.secrets_of(payload):
+        # A gateway may use the session id as key: then it is in the result key for all to see.
+        if len(secret) >= MIN_SECRET_CHARS and secret not in config.result_key:
+            written = json.dumps(secret, ensure_ascii=False)[1:-1].encode()
+            body = body.replace(written, rollout.HIDDEN.encode())
+    return body
