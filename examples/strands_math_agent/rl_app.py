@@ -26,7 +26,8 @@ def invoke(payload):
     )
     agent = Agent(model, tools=TOOLS, system_prompt=SYSTEM_PROMPT, callback_handler=None)
     response = str(agent(payload["prompt"]))
-    return {"rewards": MathReward()(response=response, answer=payload["answer"]), "response": response}
+    score = MathReward()(response=response, answer=payload["answer"])
+    return {"rewards": score, "response": response}
 
 
 if __name__ == "__main__":
