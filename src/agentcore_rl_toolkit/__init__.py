@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0.dev0"
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - grouped for the reader
     # agent side
     "AgentCoreRLApp",
     "RewardFunction",

@@ -1,0 +1,163 @@
+"""Tokens per second of the embedded engine against its peers on the same weights.
+
+Peers: transformers' ``generate`` (one padded batch, all sequences of one length: its best case)
+and transformers' own continuous batching. Every row is prompts of equal length, all asked at once;
+the best of three rounds counts. Log-probabilities are compared with a plain forward pass.
+
+python benchmarks/engine.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import copy
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+import torch
+
+CASES = ((40, 12), (400, 32))
+"""(prompt tokens, sampled tokens)"""
+CONCURRENT = (1, 8, 64)
+ROUNDS = 3
+
+
+def make_model(device: str, layers: int, width: int) -> Any:
+    from transformers import AutoModelForCausalLM, Qwen3Config
+
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=1024,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 32,
+        num_key_value_heads=width // 32,
+        head_dim=32,
+        intermediate_size=3 * width,
+        tie_word_embeddings=True,
+        max_position_embeddings=2048,
+    )
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    return model.to(device).eval()
+
+
+def prompts(count: int, length: int, round_: int) -> list[list[int]]:
+    """Different in every round, so that nothing is reused between rounds."""
+    return [[(7 * i + 3 * j + round_) % 1000 for j in range(length)] for i in range(count)]
+
+
+def ours(model: Any) -> Callable[[list[list[int]], int], float]:
+    from agentcore_rl_toolkit.engine import Engine, Sampling
+
+    def run(asked: list[list[int]], sampled: int) -> float:
+        async def all_of_them(engine: Engine) -> list[Any]:
+            sampling = Sampling(max_tokens=sampled)
+            return await asyncio.gather(*(engine.generate(p, sampling) for p in asked))
+
+        with Engine(model, stop_token_ids=(), max_rows=64) as engine:
+            done = asyncio.run(all_of_them(engine))
+        ids = torch.tensor([asked[0] + done[0].token_ids], device=model.device)
+        with torch.no_grad():
+            rows = model(ids).logits[0].float().log_softmax(-1)[len(asked[0]) - 1 : -1]
+        expected = rows.gather(1, ids[0, len(asked[0]) :, None]).squeeze(1).tolist()
+        return max(abs(a - b) for a, b in zip(expected, done[0].logprobs, strict=True))
+
+    return run
+
+
+def generate(model: Any) -> Callable[[list[list[int]], int], float]:
+    def run(asked: list[list[int]], sampled: int) -> float:
+        ids = torch.tensor(asked, device=model.device)
+        model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=sampled,
+            min_new_tokens=sampled,
+            do_sample=True,
+            top_k=0,
+            pad_token_id=0,
+        )
+        return 0.0
+
+    return run
+
+
+def continuous(model: Any) -> Callable[[list[list[int]], int], float]:
+    from transformers import ContinuousBatchingConfig, GenerationConfig
+
+    twin = type(model)(copy.deepcopy(model.config)).to(model.device, model.dtype).eval()
+    twin.load_state_dict(model.state_dict())
+    sampling = GenerationConfig(
+        do_sample=True, top_k=0, top_p=1.0, eos_token_id=-1, pad_token_id=0, max_new_tokens=64
+    )
+    batching = ContinuousBatchingConfig(
+        return_logprobs=True,
+        num_blocks=192,
+        max_batch_tokens=1024,
+        use_cuda_graph=False,
+        use_async_batching=False,
+        allow_block_sharing=False,
+    )
+    manager = twin.init_continuous_batching(
+        generation_config=sampling, continuous_batching_config=batching
+    )
+
+    def run(asked: list[list[int]], sampled: int) -> float:
+        if not manager.is_running():
+            manager.start()
+        for ids in asked:
+            manager.add_request(ids, max_new_tokens=sampled, eos_token_id=-1)
+        done = 0
+        while done < len(asked):
+            result = manager.get_result(timeout=120)
+            if result is None:
+                raise RuntimeError("transformers' continuous batching gave no result")
+            done += result.is_finished()
+        return 0.0
+
+    run.stop = lambda: manager.stop(block=True, timeout=10)  # type: ignore[attr-defined]
+    return run
+
+
+def measure(run: Any, count: int, length: int, sampled: int) -> tuple[float, float]:
+    best, worst = 0.0, 0.0
+    for round_ in range(ROUNDS):
+        asked = prompts(count, length, round_)
+        started = time.perf_counter()
+        worst = max(worst, run(asked, sampled))
+        best = max(best, count * sampled / (time.perf_counter() - started))
+    return best, worst
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=0, help="0: as torch chooses")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--width", type=int, default=128)
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    model = make_model(options.device, options.layers, options.width)
+    size = sum(p.numel() for p in model.parameters())
+    print(f"{size:,} parameters, {model.dtype}, {options.device}; sampled tokens per second")
+    runs = {"engine": ours(model), "generate": generate(model), "continuous": continuous(model)}
+    names = "".join(f"{name:>14}" for name in runs)
+    print(f"{'prompt':>7}{'sampled':>9}{'at once':>9}{names}{'  |logprob - forward|':>22}")
+    for length, sampled in CASES:
+        for count in CONCURRENT:
+            found = {name: measure(run, count, length, sampled) for name, run in runs.items()}
+            figures = "".join(f"{speed:>14.0f}" for speed, _ in found.values())
+            worst = found["engine"][1]
+            print(f"{length:>7}{sampled:>9}{count:>9}{figures}{worst:>22.1e}", flush=True)
+    runs["continuous"].stop()  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,461 @@
+"""What capture costs: this gateway beside a direct connection, nginx and its peers, in one run.
+
+    python benchmarks/gateway.py --tools DIR [--rounds 3] [--only direct,gateway] [--quick]
+
+``DIR`` (or ``ART_BENCH_TOOLS``) holds ``loadgen.c`` and ``fakevllm.c``: a closed-loop load
+generator and a stand-in for vLLM, both compiled into a temporary folder. Rounds are interleaved, so
+that a noisy machine is noisy for everybody; the table shows medians. Peers come from PyPI into
+environments of their own under the user's cache folder; one that cannot be made is skipped with
+the reason. Everything stays on loopback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SESSION_PATH = "/sessions/%s/v1/chat/completions"
+PLAIN_PATH = "/v1/chat/completions"
+ANSWER_TOKENS = 256
+
+SERVE_OURS = """
+import asyncio, gc, sys
+from pathlib import Path
+import uvloop
+from agentcore_rl_toolkit.gateway import Gateway, GatewaySettings, ModelSpec
+async def main():
+    settings = GatewaySettings(port=int(sys.argv[2]), run_dir=Path(sys.argv[3]), open=True)
+    model = ModelSpec.parse(f"policy=vllm:http://127.0.0.1:{sys.argv[1]}#fake-model")
+    async with Gateway([model], settings):
+        gc.freeze()
+        await asyncio.Event().wait()
+uvloop.run(main())
+"""
+SERVE_ACR = """
+import sys
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+from agentcore_rl_toolkit.rollout_gateway import HfTemplateRenderer, RolloutGateway
+from agentcore_rl_toolkit.rollout_gateway.sampling_backends.vllm_http import VllmHttpBackend
+bpe = Tokenizer(models.BPE())
+bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+bpe.decoder = decoders.ByteLevel()
+trainer = trainers.BpeTrainer(
+    vocab_size=400, max_token_length=4, show_progress=False, special_tokens=["<|end|>"],
+    initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+bpe.train_from_iterator(["u" * 64, "s" * 64, "a" * 64, "word " * 16], trainer)
+template = ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<|end|>{% endfor %}"
+            "{% if add_generation_prompt %}assistant: {% endif %}")
+tokenizer = PreTrainedTokenizerFast(
+    tokenizer_object=bpe, eos_token="<|end|>", chat_template=template)
+gateway = RolloutGateway(
+    backend=VllmHttpBackend(f"http://127.0.0.1:{sys.argv[1]}"),
+    renderer=HfTemplateRenderer(tokenizer), tokenizer=tokenizer)
+gateway.run(host="127.0.0.1", port=int(sys.argv[2]))
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@contextlib.contextmanager
+def process(command: list[str], port: int, log: Path, wait_s: float = 60.0) -> Iterator[int]:
+    """Runs a server until the block ends; yields its pid once it listens."""
+    with log.open("wb") as out:
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        try:
+            deadline = time.monotonic() + wait_s
+            while True:
+                if child.poll() is not None:
+                    raise RuntimeError(f"ended at once: {log.read_text()[-300:]}")
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"did not listen within {wait_s:g} s")
+                time.sleep(0.05)
+            yield child.pid
+        finally:
+            child.terminate()
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def family(pid: int) -> list[int]:
+    """A process and its descendants: nginx and LiteLLM work in children."""
+    found, todo = [], [pid]
+    while todo:
+        one = todo.pop()
+        found.append(one)
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{one}/task/{one}/children").read_text().split()
+            todo += [int(child) for child in children]
+    return found
+
+
+def cpu_s(pid: int) -> float:
+    total = 0.0
+    for one in family(pid):
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def rss_mb(pid: int) -> float:
+    total = 0
+    for one in family(pid):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{one}/status").read_text().splitlines():
+                if line.startswith("VmRSS"):
+                    total += int(line.split()[1])
+    return total / 1024
+
+
+@dataclass
+class Subject:
+    """Something that stands between the load and the engine."""
+
+    name: str
+    path: str
+    command: Any
+    """(engine port, own port, folder) to a command line; None for the direct connection."""
+    header: str | None = None
+    """Header that names the session, when the path does not."""
+
+
+@dataclass
+class Bench:
+    tools: Path
+    folder: Path
+    quick: bool
+    bodies: dict[str, str] = field(default_factory=dict)
+
+    def compile(self) -> None:
+        for name in ("loadgen", "fakevllm"):
+            source = self.tools / f"{name}.c"
+            if not source.exists():
+                raise SystemExit(f"{source} is missing: give the folder of the C tools as --tools")
+            out = self.folder / name
+            subprocess.run(["gcc", "-O2", "-w", "-o", out, source, "-lpthread"], check=True)
+
+    def write_bodies(self) -> None:
+        base = [
+            {"role": "system", "content": "You are a careful agent."},
+            {"role": "user", "content": "word " * 120},
+        ]
+        self.bodies["small"] = self._body("small", {"model": "policy", "messages": base})
+        self.bodies["stream"] = self._body(
+            "stream", {"model": "policy", "messages": base, "stream": True}
+        )
+        # the stand-in counts a token for every four bytes of a request: 8k to 32k in 13 turns
+        messages: list[dict[str, str]] = [{"role": "system", "content": "s" * 31_500}]
+        turns = []
+        for turn in range(13):
+            messages.append({"role": "user", "content": f"{turn} " + "u" * 7_600})
+            turns.append(self._body(f"turn{turn}", {"model": "policy", "messages": messages}))
+            messages.append({"role": "assistant", "content": "a" * 280})
+        self.bodies["turns"] = ",".join(turns)
+
+    def _body(self, name: str, body: dict[str, Any]) -> str:
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(body, separators=(",", ":")))
+        return str(path)
+
+    def load(self, port: int, subject: Subject, sid: str, **options: Any) -> dict[str, Any]:
+        command = [str(self.folder / "loadgen"), str(port), "--path", subject.path, "--sid", sid]
+        if subject.header is not None:
+            command += ["--header", subject.header]
+        for name, value in options.items():
+            command += [f"--{name.replace('_', '-')}", str(value)]
+        out = subprocess.run(command, capture_output=True, text=True, check=True)
+        return dict(json.loads(out.stdout))
+
+
+MEASURES = {
+    "cpu_us": "CPU a request, µs",
+    "rps": "requests/s, 256 in flight",
+    "p50_1_ms": "p50 at concurrency 1, ms",
+    "stream_cpu_us": "CPU a streamed request, µs",
+    "stream_rps": "streamed requests/s, 256 in flight",
+    "turn_cpu_us": "CPU a turn, 13 turns 8k to 32k, µs",
+    "slow_p50_s": "p50 with a 2 s engine, 1,000 in flight, s",
+    "slow_errors": "errors there",
+    "rss_mb": "memory growth a 10,000 captures, MB",
+}
+
+
+class Round:
+    """All measures of one subject, once."""
+
+    def __init__(self, bench: Bench, subject: Subject, number: int) -> None:
+        self.bench, self.subject, self.number = bench, subject, number
+        self.found: dict[str, float] = {}
+
+    def run(self) -> dict[str, float]:
+        with self._pair(latency_us=0) as (port, pid):
+            self._small(port, pid)
+            self._streamed(port, pid)
+            self._turns(port, pid)
+        with self._pair(latency_us=2_000_000) as (port, pid):
+            self._slow(port)
+        return self.found
+
+    @contextlib.contextmanager
+    def _pair(self, latency_us: int) -> Iterator[tuple[int, int]]:
+        """An engine and the subject in front of it."""
+        bench, engine = self.bench, free_port()
+        fake = [str(bench.folder / "fakevllm"), str(engine), "--tokens", str(ANSWER_TOKENS)]
+        fake += ["--latency-us", str(latency_us)]
+        with process(fake, engine, bench.folder / "engine.log") as engine_pid:
+            if self.subject.command is None:
+                yield engine, engine_pid
+                return
+            port = free_port()
+            run = Path(tempfile.mkdtemp(dir=bench.folder))
+            log = bench.folder / f"{self.subject.name.split()[0]}.log"
+            with process(self.subject.command(engine, port, run), port, log) as pid:
+                self._register(port, engine)
+                yield port, pid
+            shutil.rmtree(run, ignore_errors=True)
+
+    def _register(self, port: int, engine: int) -> None:
+        if self.subject.name.startswith("rllm"):
+            body = json.dumps({"url": f"http://127.0.0.1:{engine}/v1"}).encode()
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{port}/admin/workers",
+                data=body,
+                headers={"content-type": "application/json"},
+            )
+            urllib.request.urlopen(request, timeout=10).close()
+
+    def _measured(self, port: int, pid: int, n: int, sid: str, **options: Any) -> dict[str, Any]:
+        before = cpu_s(pid)
+        result = self.bench.load(
+            port, self.subject, f"{sid}{self.number}", requests=n, seconds=40, **options
+        )
+        spent = cpu_s(pid) - before
+        done = max(result["done"], 1)
+        failed = result["errors"] + result["badstream"]
+        if failed > done * 0.01:
+            raise RuntimeError(f"{failed} of {done} requests failed")
+        return {**result, "cpu_us": spent / done * 1e6}
+
+    def _small(self, port: int, pid: int) -> None:
+        small, scale = self.bench.bodies["small"], 4 if self.bench.quick else 1
+        slow = 8 if self.subject.name not in ("direct", "nginx", "this gateway") else 1
+        self._measured(port, pid, 200, "w", conc=16, bodies=small, episode=8)
+        memory, count = rss_mb(pid), 8_000 // scale // slow
+        result = self._measured(port, pid, count, "a", conc=256, bodies=small, episode=8)
+        self.found["rps"], self.found["cpu_us"] = result["rps"], result["cpu_us"]
+        self.found["rss_mb"] = (rss_mb(pid) - memory) * 10_000 / count
+        alone = self._measured(port, pid, 400 // scale, "b", conc=1, bodies=small, episode=8)
+        self.found["p50_1_ms"] = alone["p50"] / 1000
+
+    def _streamed(self, port: int, pid: int) -> None:
+        slow = 8 if self.subject.name not in ("direct", "nginx", "this gateway") else 1
+        count = 1_600 // (4 if self.bench.quick else 1) // slow
+        body = self.bench.bodies["stream"]
+        result = self._measured(
+            port, pid, count, "c", conc=min(256, count), bodies=body, stream=1, episode=8
+        )
+        self.found["stream_rps"], self.found["stream_cpu_us"] = result["rps"], result["cpu_us"]
+
+    def _turns(self, port: int, pid: int) -> None:
+        count = 13 * (4 if self.bench.quick else 20)
+        result = self._measured(port, pid, count, "d", conc=4, bodies=self.bench.bodies["turns"])
+        self.found["turn_cpu_us"] = result["cpu_us"]
+
+    def _slow(self, port: int) -> None:
+        result = self.bench.load(
+            port,
+            self.subject,
+            f"e{self.number}",
+            conc=1000,
+            requests=3000,
+            seconds=30,
+            bodies=self.bench.bodies["small"],
+            ramp_us=2000,
+        )
+        self.found["slow_p50_s"] = result["p50"] / 1e6
+        self.found["slow_errors"] = result["errors"]
+
+
+# --- subjects -----------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "agentcore-rl-toolkit" / "peers"
+
+
+def peer_python(name: str, packages: list[str], check: str) -> str:
+    """Interpreter of a peer's own environment, made when it is not there."""
+    folder = cache_folder() / name
+    python = folder / "bin" / "python"
+    if not python.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        install = [str(python), "-m", "pip", "install", "-q", *packages]
+        done = subprocess.run(install, capture_output=True, text=True, timeout=900, check=False)
+        if done.returncode:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise RuntimeError(f"pip: {done.stderr.strip()[-200:]}")
+    done = subprocess.run([str(python), "-c", check], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    return str(python)
+
+
+def nginx_command(engine: int, port: int, folder: Path) -> list[str]:
+    config = folder / "nginx.conf"
+    config.write_text(
+        f"daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;\n"
+        "events { worker_connections 8192; }\nhttp { access_log off;\n"
+        f"upstream engine {{ server 127.0.0.1:{engine}; keepalive 1024; }}\n"
+        f"server {{ listen 127.0.0.1:{port}; client_max_body_size 64m;\n"
+        "rewrite ^/sessions/[^/]+(/.*)$ $1 break;\n"
+        "location / { proxy_pass http://engine; proxy_http_version 1.1; proxy_buffering off;\n"
+        'proxy_set_header Connection ""; } } }\n'
+    )
+    return ["nginx", "-c", str(config), "-p", str(folder)]
+
+
+def subjects(wanted: set[str]) -> Iterator[Subject]:
+    """Those that can run here; says why another cannot."""
+    for key, make in MAKERS.items():
+        if wanted and key not in wanted:
+            continue
+        try:
+            yield make()
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            print(f"skipped {key}: {error}", file=sys.stderr)
+
+
+def _nginx() -> Subject:
+    if shutil.which("nginx") is None:
+        raise RuntimeError("nginx is not installed")
+    return Subject("nginx", SESSION_PATH, nginx_command)
+
+
+def _ours() -> Subject:
+    def command(engine: int, port: int, folder: Path) -> list[str]:
+        return [sys.executable, "-c", SERVE_OURS, str(engine), str(port), str(folder)]
+
+    return Subject("this gateway", SESSION_PATH, command)
+
+
+def _rllm() -> Subject:
+    python = peer_python("rllm", ["rllm-model-gateway"], "import rllm_model_gateway")
+
+    def command(engine: int, port: int, folder: Path) -> list[str]:
+        where = ["--host", "127.0.0.1", "--port", str(port), "--db-path", str(folder / "db")]
+        return [python, "-m", "rllm_model_gateway", *where, "--log-level", "error"]
+
+    return Subject("rllm-model-gateway", SESSION_PATH, command)
+
+
+def _litellm() -> Subject:
+    python = peer_python("litellm", ["litellm[proxy]"], "import litellm.proxy.proxy_cli")
+
+    def command(engine: int, port: int, folder: Path) -> list[str]:
+        config = folder / "config.yaml"
+        config.write_text(
+            "model_list:\n  - model_name: policy\n    litellm_params:\n"
+            "      model: openai/fake-model\n      api_key: none\n"
+            f"      api_base: http://127.0.0.1:{engine}/v1\n"
+            "general_settings:\n  dangerously_permit_weak_or_unset_master_key: true\n"
+        )
+        tool = str(Path(python).with_name("litellm"))
+        return [tool, "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+
+    return Subject("LiteLLM proxy (no capture)", PLAIN_PATH, command)
+
+
+def _acr() -> Subject:
+    check = "import agentcore_rl_toolkit.rollout_gateway.gateway, transformers"
+    python = peer_python("acr", ["agentcore-rl-toolkit[gateway]==0.2.0"], check)
+
+    def command(engine: int, port: int, folder: Path) -> list[str]:
+        return [python, "-c", SERVE_ACR, str(engine), str(port)]
+
+    header = "Authorization: Bearer %s"
+    return Subject("agentcore-rl-toolkit 0.2.0", PLAIN_PATH, command, header)
+
+
+MAKERS: dict[str, Any] = {
+    "direct": lambda: Subject("direct", PLAIN_PATH, None),
+    "nginx": _nginx,
+    "gateway": _ours,
+    "rllm": _rllm,
+    "acr": _acr,
+    "litellm": _litellm,
+}
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def table(names: list[str], results: dict[str, list[dict[str, float]]]) -> str:
+    rows = [["", *names], ["---"] * (len(names) + 1)]
+    for key, title in MEASURES.items():
+        cells = []
+        for name in names:
+            values = [found[key] for found in results[name] if key in found]
+            cells.append(f"{statistics.median(values):,.{_digits(key)}f}" if values else "-")
+        rows.append([title, *cells])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _digits(key: str) -> int:
+    return 2 if key.endswith(("_s", "_ms")) else 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--tools", type=Path, default=os.environ.get("ART_BENCH_TOOLS"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help=f"comma list of {', '.join(MAKERS)}")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the requests")
+    options = parser.parse_args()
+    if options.tools is None:
+        parser.error("give the folder of loadgen.c and fakevllm.c as --tools or ART_BENCH_TOOLS")
+    wanted = {name.strip() for name in options.only.split(",") if name.strip()}
+    with tempfile.TemporaryDirectory(prefix="art-bench-") as folder:
+        bench = Bench(options.tools, Path(folder), options.quick)
+        bench.compile()
+        bench.write_bodies()
+        chosen = list(subjects(wanted))
+        results: dict[str, list[dict[str, float]]] = {subject.name: [] for subject in chosen}
+        for number in range(options.rounds):
+            for subject in chosen:
+                one = Round(bench, subject, number)
+                try:
+                    one.run()
+                except (RuntimeError, OSError, subprocess.SubprocessError, ValueError) as error:
+                    print(f"{subject.name}: {error}", file=sys.stderr)
+                results[subject.name].append(one.found)
+        print(table([subject.name for subject in chosen], results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""What a session costs: start to first /ping, memory and CPU when idle, stop to gone.
+
+    python benchmarks/runtime.py [--agent FOLDER] [--entry rl_app.py] [--rounds 15]
+
+Each way starts the same agent; rounds are interleaved, so that all ways see the same machine.
+"start" is from the call to the first answered /ping. "private" is memory that would be free if
+the session were gone, over all its processes; "idle CPU" is measured over --idle seconds; "gone"
+is from the call to the end of the last process. bubblewrap is in the table where it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import os
+import shutil
+import signal
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from agentcore_rl_toolkit.runtime import isolation
+from agentcore_rl_toolkit.runtime.isolation import Agent, SessionSpec, Template
+from agentcore_rl_toolkit.runtime.isolation.inside import tree
+from agentcore_rl_toolkit.runtime.isolation.usage import private_bytes
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "strands_math_agent"
+ENV = {
+    "PATH": os.defpath,
+    "LANG": "C.UTF-8",
+    "AWS_ACCESS_KEY_ID": "local",
+    "AWS_SECRET_ACCESS_KEY": "local",
+    "AWS_REGION": "us-east-1",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:8585",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+@dataclasses.dataclass
+class Running:
+    pid: int
+    address: tuple[str, int]
+    end: Callable[[], Awaitable[None]]
+
+
+@dataclasses.dataclass
+class Way:
+    name: str
+    start: Callable[[], Awaitable[Running]]
+    settle: Callable[[], Awaitable[None]] | None = None
+    """Brings it back to its ready state between rounds."""
+    starts: list[float] = dataclasses.field(default_factory=list)
+    stops: list[float] = dataclasses.field(default_factory=list)
+    private: list[float] = dataclasses.field(default_factory=list)
+    cpu: float = 0.0
+
+
+async def answered(address: tuple[str, int]) -> None:
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection(*address)
+        except OSError:
+            await asyncio.sleep(0.002)
+            continue
+        writer.write(b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        if answer.startswith(b"HTTP/1.1 200"):
+            return
+
+
+def cpu_s(pid: int) -> float:
+    total = 0
+    for one in (pid, *tree.descendants(pid)):
+        for task in os.listdir(f"/proc/{one}/task"):
+            total += int(Path(f"/proc/{one}/task/{task}/schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+# --- the ways ---------------------------------------------------------------------------------
+
+
+def spawned(template: Template, folder: Path) -> Callable[[], Awaitable[Running]]:
+    numbers = iter(range(10**9))
+
+    async def start() -> Running:
+        name = f"{id(template)}-{next(numbers)}"
+        compute = await template.spawn(SessionSpec(name, {}, folder / f"{name}.log"))
+        return Running(compute.pid, compute.address, compute.kill)
+
+    return start
+
+
+def command(prefix: list[str], agent: Agent) -> Callable[[], Awaitable[Running]]:
+    module = agent.entry.removesuffix(".py")
+
+    async def start() -> Running:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        code = f"import {module} as agent; agent.app.run(port={port})"
+        process = await asyncio.create_subprocess_exec(
+            *prefix,
+            *(agent.python, "-c", code),
+            cwd=agent.folder,
+            env={**ENV, "PYTHONPATH": str(agent.folder)},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+        async def end() -> None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+        return Running(process.pid, ("127.0.0.1", port), end)
+
+    return start
+
+
+async def ways(agent: Agent, folder: Path) -> tuple[list[Way], list[Template]]:
+    found = [Way("plain subprocess", command([], agent))]
+    if bubblewrap := shutil.which("bwrap"):
+        wall = [bubblewrap, *("--ro-bind", "/", "/"), *("--dev", "/dev"), *("--proc", "/proc")]
+        wall += [*("--tmpfs", "/tmp"), "--unshare-all", "--share-net", "--die-with-parent"]
+        found.append(Way("bubblewrap", command(wall, agent)))
+    templates: list[Template] = []
+    for level, driver in isolation.drivers().items():
+        if not driver.probe().available:
+            print(f"{level}: {driver.probe().reason}")
+            continue
+        for mode, changes in (
+            ("fork", {"pool": 0}),
+            ("pool", {"pool": 4}),
+            ("fresh interpreter", {"pool": 0, "zygote": False}),
+        ):
+            template = await driver.prepare(dataclasses.replace(agent, **changes))
+            templates.append(template)
+            way = Way(f"{level}, {mode}", spawned(template, folder))
+            if mode == "pool":
+                way.settle = full(template)
+                await (await way.start()).end()
+            elif mode == "fork" and template.mode != "zygote":
+                print(f"{level}: cannot fork ({template.note})")
+            found.append(way)
+    return found, templates
+
+
+def full(template: Any) -> Callable[[], Awaitable[None]]:
+    async def settle() -> None:
+        while len(template._pool) < 4:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+
+    return settle
+
+
+# --- measuring --------------------------------------------------------------------------------
+
+
+async def measure(way: Way, idle_s: float) -> None:
+    if way.settle is not None:
+        await way.settle()
+    began = time.perf_counter()
+    running = await way.start()
+    await answered(running.address)
+    way.starts.append(time.perf_counter() - began)
+    family = [running.pid, *tree.descendants(running.pid)]
+    way.private.append(sum(private_bytes(pid) for pid in family))
+    if idle_s:
+        before = cpu_s(running.pid)
+        await asyncio.sleep(idle_s)
+        way.cpu = (cpu_s(running.pid) - before) / idle_s
+    began = time.perf_counter()
+    await running.end()
+    while any(os.path.exists(f"/proc/{pid}") for pid in family):
+        await asyncio.sleep(0.0005)
+    way.stops.append(time.perf_counter() - began)
+
+
+def table(found: list[Way]) -> str:
+    head = f"{'way':<30}{'start p50':>11}{'p90':>8}{'min':>8}"
+    head += f"{'private':>10}{'idle CPU':>11}{'gone':>8}"
+    lines = [head, f"{'':<30}{'ms':>11}{'ms':>8}{'ms':>8}{'MB':>10}{'ms/s':>11}{'ms':>8}"]
+    for way in found:
+        starts = sorted(way.starts)
+        p90 = starts[min(int(len(starts) * 0.9), len(starts) - 1)]
+        lines.append(
+            f"{way.name:<30}{statistics.median(starts) * 1e3:>11.1f}{p90 * 1e3:>8.1f}"
+            f"{starts[0] * 1e3:>8.1f}{statistics.median(way.private) / 1e6:>10.1f}"
+            f"{way.cpu * 1e3:>11.2f}{statistics.median(way.stops) * 1e3:>8.1f}"
+        )
+    return "\n".join(lines)
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--agent", type=Path, default=EXAMPLE)
+    parser.add_argument("--entry", default="rl_app.py")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--idle", type=float, default=5.0, metavar="SECONDS")
+    given = parser.parse_args()
+    agent = Agent("bench-0000000000", "1", given.agent.resolve(), given.entry, sys.executable, ENV)
+    folder = Path(tempfile.mkdtemp(prefix="art-bench-"))
+    templates: list[Template] = []
+    try:
+        found, templates = await ways(agent, folder)
+        for number in range(given.rounds):
+            for way in found:
+                await measure(way, given.idle if number == given.rounds - 1 else 0)
+        print(table(found))
+        load = os.getloadavg()[0]
+        print(f"\n{given.rounds} interleaved rounds, {os.cpu_count()} CPUs, load {load:.1f}")
+    finally:
+        for template in templates:
+            await template.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,160 @@
+"""``art deploy``: an agent folder becomes a runtime that can be invoked."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import local
+from ..errors import ConfigError
+from .show import console, escape
+
+READY_TIMEOUT_S = 180.0
+ROLE = f"arn:aws:iam::{local.ACCOUNT}:role/local"
+
+
+def deploy(
+    path: Annotated[Path, typer.Argument(help="Agent folder, or its entry script.")],
+    is_local: Annotated[bool, typer.Option("--local", help="On the local runtime.")] = False,
+    endpoint: Annotated[
+        str | None, typer.Option(help="URL of the local runtime, if not the usual one.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the runtime. Default: the folder's name.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE for the sessions.")
+    ] = None,
+    python: Annotated[
+        str | None, typer.Option(help="Interpreter that has what the agent imports.")
+    ] = None,
+) -> None:
+    """Register an agent. Deploying the same name again makes a new version."""
+    if not is_local:
+        raise ConfigError(
+            "only --local deployment is built in so far. For AWS, use the AgentCore CLI "
+            "('agentcore configure' and 'agentcore deploy'); the printed ARN works with every "
+            "other art command"
+        )
+    folder, entry = find_entry(path)
+    variables = parse_env(env or [])
+    if python:
+        variables["ART_PYTHON"] = python
+    runtime = register(
+        control_client(endpoint), name or runtime_name(folder), folder, entry, variables
+    )
+    arn = runtime["agentRuntimeArn"]
+    where = f" --endpoint {endpoint}" if endpoint else ""
+    console.print(f"agent    {folder.name}/{entry}, version {runtime['agentRuntimeVersion']}")
+    console.print(f"arn      [bold]{arn}[/]", soft_wrap=True)
+    console.print(f"bucket   {local.DEFAULT_BUCKET}")
+    console.print("\nnext:", style="dim")
+    next_command = f"""art invoke {arn} '{{"prompt": "hello"}}'{where}"""
+    console.print(f"  {escape(next_command)}", soft_wrap=True)
+
+
+def control_client(endpoint: str | None) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    return boto3.client(
+        "bedrock-agentcore-control",
+        endpoint_url=local.find_endpoint(endpoint),
+        region_name="us-east-1",
+        config=Config(connect_timeout=5, read_timeout=60, retries={"total_max_attempts": 2}),
+        **local.CREDENTIALS,
+    )
+
+
+def register(
+    control: Any, name: str, folder: Path, entry: str, variables: dict[str, str]
+) -> dict[str, Any]:
+    """Creates the runtime or gives it a new version; returns its description once READY."""
+    from botocore.exceptions import EndpointConnectionError
+
+    body = {
+        "agentRuntimeArtifact": {
+            "containerConfiguration": {"containerUri": f"{folder.as_uri()}#{entry}"}
+        },
+        "roleArn": ROLE,
+        "networkConfiguration": {"networkMode": "PUBLIC"},
+        "environmentVariables": variables,
+    }
+    try:
+        existing = find_runtime(control, name)
+        if existing is None:
+            made = control.create_agent_runtime(agentRuntimeName=name, **body)
+        else:
+            made = control.update_agent_runtime(agentRuntimeId=existing, **body)
+    except EndpointConnectionError as error:
+        raise ConfigError(
+            f"no local runtime answers at {control.meta.endpoint_url}: start one with "
+            "'art runtime serve', or name its URL with --endpoint"
+        ) from error
+    return wait_ready(control, made["agentRuntimeId"])
+
+
+def find_runtime(control: Any, name: str) -> str | None:
+    for page in control.get_paginator("list_agent_runtimes").paginate():
+        for item in page["agentRuntimes"]:
+            if item["agentRuntimeName"] == name:
+                return str(item["agentRuntimeId"])
+    return None
+
+
+def wait_ready(control: Any, runtime_id: str) -> dict[str, Any]:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        runtime: dict[str, Any] = control.get_agent_runtime(agentRuntimeId=runtime_id)
+        status = runtime["status"]
+        if status == "READY":
+            return runtime
+        if status.endswith("_FAILED"):
+            raise ConfigError(
+                f"the agent does not start:\n{runtime.get('failureReason', 'no reason given')}"
+            )
+        if time.monotonic() > deadline:
+            raise ConfigError(f"the runtime is still {status} after {READY_TIMEOUT_S:.0f} s")
+        time.sleep(0.05)
+
+
+def find_entry(path: Path) -> tuple[Path, str]:
+    """The folder to deploy and the script in it that starts the agent."""
+    path = path.expanduser().resolve()
+    if path.is_file():
+        return path.parent, path.name
+    if not path.is_dir():
+        raise ConfigError(f"{path} does not exist")
+    if (path / "rl_app.py").is_file():
+        return path, "rl_app.py"
+    candidates = [
+        script.name
+        for script in sorted(path.glob("*.py"))
+        if re.search(r"@\w+\.(rollout_)?entrypoint\b", script.read_text(errors="replace"))
+    ]
+    if len(candidates) == 1:
+        return path, candidates[0]
+    raise ConfigError(
+        f"{path} has no rl_app.py and {len(candidates)} scripts with an entrypoint"
+        f"{': ' + ', '.join(candidates) if candidates else ''}. Name the script: "
+        f"art deploy {path}/<script>.py --local"
+    )
+
+
+def runtime_name(folder: Path) -> str:
+    name = re.sub(r"[^a-zA-Z0-9_]", "_", folder.name)[:48]
+    return name if name[:1].isalpha() else f"agent_{name}"[:48]
+
+
+def parse_env(pairs: list[str]) -> dict[str, str]:
+    out = {}
+    for pair in pairs:
+        name, sep, value = pair.partition("=")
+        if not sep or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ConfigError(f"--env {pair!r} is not NAME=VALUE")
+        out[name] = value
+    return out

@@ -1,0 +1,131 @@
+"""``art doctor``: what works on this machine, and why the rest does not."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Annotated, Literal, NamedTuple
+
+import typer
+
+from .. import __version__, local
+from .show import console, escape, plain_table
+
+State = Literal["ok", "note", "no"]
+MARK = {"ok": "[green]ok[/]", "note": "[yellow]--[/]", "no": "[red]no[/]"}
+EXTRAS = {"gateway": ["aiohttp", "msgspec", "numpy"], "local": ["typer", "rich"]}
+
+
+class Check(NamedTuple):
+    what: str
+    state: State
+    said: str
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    endpoint: Annotated[str | None, typer.Option(help="URL of the local runtime.")] = None,
+) -> None:
+    """Check this machine. Exits with 1 when something that art needs is missing."""
+    checks = list(all_checks(endpoint))
+    if as_json:
+        sys.stdout.write(json.dumps([check._asdict() for check in checks], indent=2) + "\n")
+    else:
+        table = plain_table("", "check", "finding")
+        for check in checks:
+            table.add_row(MARK[check.state], check.what, escape(check.said))
+        console.print(table)
+    if any(check.state == "no" for check in checks):
+        raise typer.Exit(1)
+
+
+def all_checks(endpoint: str | None) -> Iterator[Check]:
+    yield check_python()
+    for extra, modules in EXTRAS.items():
+        yield check_extra(extra, modules)
+    yield from check_isolation()
+    yield check_memory()
+    yield check_home()
+    yield check_runtime(endpoint)
+    yield check_aws()
+
+
+def check_python() -> Check:
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    return Check("python", "ok", f"{found}, agentcore-rl-toolkit {__version__}")
+
+
+def check_extra(extra: str, modules: list[str]) -> Check:
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        install = f"pip install 'agentcore-rl-toolkit[{extra}]'"
+        return Check(f"extra {extra}", "no", f"lacks {', '.join(missing)}: {install}")
+    return Check(f"extra {extra}", "ok", "installed")
+
+
+def check_isolation() -> Iterator[Check]:
+    """Each level is really tried."""
+    if importlib.util.find_spec("aiohttp") is None:
+        yield Check("isolation", "note", "not tried: the local extra is not installed")
+        return
+    from ..runtime import isolation
+
+    chosen = isolation.select("auto").level
+    for driver in isolation.drivers().values():
+        probe = driver.probe()
+        used = " (used by default)" if driver.level == chosen else ""
+        yield Check(
+            f"isolation {driver.level}", "ok" if probe.available else "note", probe.reason + used
+        )
+
+
+def check_memory() -> Check:
+    try:
+        with open("/proc/meminfo") as file:
+            values = dict(line.split(":", 1) for line in file)
+        free_mb = int(values["MemAvailable"].split()[0]) // 1024
+    except (OSError, KeyError, ValueError):
+        return Check("memory", "note", "unknown on this system")
+    sessions = max(0, free_mb - 2048) // 30
+    return Check("memory", "ok", f"{free_mb} MB free: room for about {sessions} active sessions")
+
+
+def check_home() -> Check:
+    home = local.home()
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        free_gb = shutil.disk_usage(home).free / 1e9
+    except OSError as error:
+        return Check("state folder", "no", f"{home}: {error.strerror}; set ART_HOME to another")
+    if not os.access(home, os.W_OK):
+        return Check("state folder", "no", f"{home} is not writable; set ART_HOME to another")
+    return Check("state folder", "ok" if free_gb > 1 else "note", f"{home}, {free_gb:.0f} GB free")
+
+
+def check_runtime(endpoint: str | None) -> Check:
+    url = local.find_endpoint(endpoint)
+    try:
+        with urllib.request.urlopen(f"{url}/_art/", timeout=3) as answer:
+            info = json.load(answer)
+        return Check("local runtime", "ok", f"{url}, version {info['version']}")
+    except (urllib.error.URLError, OSError, ValueError, KeyError):
+        return Check("local runtime", "note", f"none at {url}: start one with 'art runtime serve'")
+
+
+def check_aws() -> Check:
+    import boto3
+
+    try:
+        credentials = boto3.Session().get_credentials()
+    except Exception as error:  # noqa: BLE001 - a broken profile is a finding, not a crash
+        return Check("AWS credentials", "note", f"{error} (needed only for agents on AWS)")
+    if credentials is None:
+        return Check("AWS credentials", "note", "none (needed only for agents on AWS)")
+    return Check("AWS credentials", "ok", f"found by {credentials.method}")

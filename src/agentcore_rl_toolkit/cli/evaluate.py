@@ -1,0 +1,167 @@
+"""``art eval``: every row of a data file as one rollout; results in a file that can be resumed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .. import local
+from ..errors import ConfigError, RolloutError
+from ..rollout import failure_of
+from .results import ResultLog
+from .show import console, hint, live_line
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from ..client import BatchItem, RolloutClient
+
+
+def evaluate(
+    data: Annotated[Path, typer.Argument(help="JSONL file; each row is a payload.")],
+    agent: Annotated[str, typer.Option(help="ARN that 'art deploy' printed.")],
+    base_url: Annotated[str | None, typer.Option(help="Model endpoint for the agent.")] = None,
+    model_id: Annotated[str | None, typer.Option(help="Model name for the agent.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Sessions at a time.")] = 16,
+    out: Annotated[Path, typer.Option(help="Results, one JSON line each.")] = Path("results.jsonl"),
+    bucket: Annotated[str, typer.Option(help="Result bucket.")] = local.DEFAULT_BUCKET,
+    timeout: Annotated[float, typer.Option(help="Seconds for one rollout.")] = 900.0,
+    retry: Annotated[
+        int, typer.Option(min=0, help="Runs again after an infrastructure failure.")
+    ] = 1,
+    tps_limit: Annotated[float, typer.Option(help="Calls a second to the runtime.")] = 25.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N rows.")] = None,
+    exp_id: Annotated[str | None, typer.Option(help="Prefix of the result keys.")] = None,
+    endpoint: Annotated[str | None, typer.Option(help="URL of the local runtime.")] = None,
+) -> None:
+    """Evaluate an agent on a data file. Run the same command again to resume."""
+    from ..client import RolloutClient
+
+    rows = read_rows(data, limit)
+    log = ResultLog(out, rows)
+    client = RolloutClient(
+        agent_runtime_arn=agent,
+        s3_bucket=bucket,
+        exp_id=exp_id or time.strftime("eval-%Y%m%d-%H%M%S"),
+        tps_limit=tps_limit,
+        max_pool_connections=concurrency,
+        base_url=base_url,
+        model_id=model_id,
+        endpoint_url=endpoint,
+        retry=retry,
+    )
+    if log.finished:
+        hint(f"resuming {out}: {len(log.finished)} of {len(rows)} rows are done")
+    try:
+        with client, live_line() as live:
+            collect_inflight(client, log, concurrency, timeout, live)
+            run_missing(client, log, rows, concurrency, timeout, live)
+    except KeyboardInterrupt:
+        hint(
+            f"interrupted: {len(log.finished)} of {len(rows)} rows are in {out}; "
+            "run the same command to go on"
+        )
+        raise
+    finally:
+        log.close()
+    print_summary(log, len(rows), out)
+
+
+def read_rows(path: Path, limit: int | None) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise ConfigError(f"{path}:{number} is not a JSON object")
+                rows.append(row)
+                if len(rows) == limit:
+                    break
+    except OSError as error:
+        raise ConfigError(f"the data file cannot be read: {error}") from error
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{path}:{len(rows) + 1} is not JSON: {error}") from error
+    if not rows:
+        raise ConfigError(f"{path} has no rows")
+    return rows
+
+
+def collect_inflight(
+    client: RolloutClient, log: ResultLog, concurrency: int, timeout: float, live: Live | None
+) -> None:
+    """What an earlier, killed run had started: its results are taken, its sessions ended."""
+    for record in log.ended[-2 * concurrency :]:  # older ones were stopped before these began
+        client.attach(record["result_key"], record["session_id"]).cancel()
+    futures = {
+        index: client.attach(record["result_key"], record["session_id"])
+        for index, record in log.unfinished.items()
+    }
+    for index, future in futures.items():
+        update(live, log, f"collecting {len(futures)} sessions of an earlier run")
+        try:
+            result = future.result(timeout=timeout)
+        except RolloutError:
+            continue  # it runs again below
+        log.add(index, result, failure_of(result), None)
+
+
+def run_missing(
+    client: RolloutClient,
+    log: ResultLog,
+    rows: list[dict[str, Any]],
+    concurrency: int,
+    timeout: float,
+    live: Live | None,
+) -> None:
+    todo = log.missing()
+    if not todo:
+        return
+    update(live, log, "starting")
+    items: Iterator[BatchItem] = iter(
+        client.run_batch(
+            (rows[index] for index in todo),
+            max_concurrent_sessions=concurrency,
+            timeout=timeout,
+            on_start=lambda position, future: log.started(todo[position], future),
+        )
+    )
+    for item in items:
+        assert item.index is not None
+        log.add(todo[item.index], item.result, item.failure, item.elapsed)
+        update(live, log, "running")
+
+
+def update(live: Live | None, log: ResultLog, state: str) -> None:
+    if live is not None:
+        live.update(f"{state}: {headline(log, len(log.digests))}")
+
+
+def headline(log: ResultLog, total: int) -> str:
+    done = [log.entries[index] for index in log.finished]
+    good = sum(entry.success for entry in done)
+    rewards = [entry.reward for entry in done if entry.reward is not None]
+    text = f"{len(done)}/{total} done, {good} succeeded"
+    return text + (f", mean reward {sum(rewards) / len(rewards):.3f}" if rewards else "")
+
+
+def print_summary(log: ResultLog, total: int, out: Path) -> None:
+    console.print(headline(log, total))
+    kinds = Counter(entry.failure for entry in log.entries.values() if entry.failure)
+    for kind, count in kinds.most_common():
+        example = next(e.error for e in log.entries.values() if e.failure == kind)
+        console.print(f"  {count} x {kind}: {example}", markup=False)
+    console.print(f"results in {out}")
+    if log.missing():
+        hint("run the same command again to retry what failed through infrastructure")
+        raise typer.Exit(1)

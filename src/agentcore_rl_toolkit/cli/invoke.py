@@ -1,0 +1,130 @@
+"""``art invoke``: one call to a deployed agent, as production would make it or as a rollout."""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from typing import Annotated, Any
+
+import typer
+
+from .. import local
+from ..errors import ConfigError
+from .show import console, fail
+
+NO_READ_TIMEOUT_S = 900
+"""AWS ends a synchronous call after 15 minutes."""
+
+
+def invoke(
+    agent: Annotated[str, typer.Argument(help="ARN that 'art deploy' printed.")],
+    payload: Annotated[str, typer.Argument(help="JSON object, @FILE, or - for standard input.")],
+    rollout: Annotated[
+        bool, typer.Option("--rollout", help="Run as a rollout and wait for its stored result.")
+    ] = False,
+    base_url: Annotated[str | None, typer.Option(help="Model endpoint, for --rollout.")] = None,
+    model_id: Annotated[str | None, typer.Option(help="Model name, for --rollout.")] = None,
+    bucket: Annotated[str, typer.Option(help="Result bucket.")] = local.DEFAULT_BUCKET,
+    session_id: Annotated[str | None, typer.Option(help="Default: a new one.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for a rollout.")] = 900.0,
+    endpoint: Annotated[str | None, typer.Option(help="URL of the local runtime.")] = None,
+) -> None:
+    """Call an agent and print its answer as JSON."""
+    body = read_payload(payload)
+    arn = local.parse_arn(agent)
+    if rollout or base_url or model_id:
+        print_json(
+            run_rollout(arn, body, bucket, base_url, model_id, session_id, timeout, endpoint)
+        )
+    else:
+        call_once(arn, body, session_id or str(uuid.uuid4()), endpoint)
+
+
+def read_payload(text: str) -> dict[str, Any]:
+    try:
+        if text == "-":
+            text = sys.stdin.read()
+        elif text.startswith("@"):
+            with open(text[1:], encoding="utf-8") as file:
+                text = file.read()
+        body = json.loads(text)
+    except OSError as error:
+        raise ConfigError(f"the payload cannot be read: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"the payload is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise ConfigError('the payload must be a JSON object, such as \'{"prompt": "hello"}\'')
+    return body
+
+
+def run_rollout(
+    arn: local.RuntimeArn,
+    body: dict[str, Any],
+    bucket: str,
+    base_url: str | None,
+    model_id: str | None,
+    session_id: str | None,
+    timeout: float,
+    endpoint: str | None,
+) -> object:
+    from ..client import RolloutClient
+
+    with RolloutClient(
+        agent_runtime_arn=arn.arn,
+        s3_bucket=bucket,
+        exp_id="invoke",
+        base_url=base_url,
+        model_id=model_id,
+        endpoint_url=endpoint,
+    ) as client:
+        return client.invoke(body, session_id=session_id).result(timeout=timeout)
+
+
+def call_once(
+    arn: local.RuntimeArn, body: dict[str, Any], session_id: str, endpoint: str | None
+) -> None:
+    """Streams an event stream as it comes; anything else is printed whole."""
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    config = Config(read_timeout=NO_READ_TIMEOUT_S, retries={"total_max_attempts": 1})
+    where: dict[str, Any] = {"region_name": arn.region}
+    if arn.is_local:
+        where = {
+            "region_name": "us-east-1",
+            "endpoint_url": local.find_endpoint(endpoint),
+            **local.CREDENTIALS,
+        }
+    client = boto3.client("bedrock-agentcore", config=config, **where)
+    try:
+        answer = client.invoke_agent_runtime(
+            agentRuntimeArn=arn.arn, runtimeSessionId=session_id, payload=json.dumps(body)
+        )
+        if "event-stream" in answer["contentType"]:
+            for line in answer["response"].iter_lines(chunk_size=1):
+                console.print(line.decode(errors="replace"), markup=False, soft_wrap=True)
+        else:
+            print_body(answer["response"].read())
+    except (ClientError, BotoCoreError) as error:
+        fail(str(error))
+    finally:
+        try:
+            client.stop_runtime_session(agentRuntimeArn=arn.arn, runtimeSessionId=session_id)
+        except (ClientError, BotoCoreError):
+            pass
+
+
+def print_body(raw: bytes) -> None:
+    try:
+        print_json(json.loads(raw))
+    except ValueError:
+        console.print(raw.decode(errors="replace"), markup=False, soft_wrap=True)
+
+
+def print_json(value: object) -> None:
+    if console.is_terminal:
+        console.print_json(data=value)
+    else:
+        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")

@@ -1,0 +1,40 @@
+"""Assembles ``art``. Commands live in their own files and import what they need when they run."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point. Says which extra is missing, and turns our errors into one readable line."""
+    try:
+        import typer  # noqa: F401
+    except ImportError:
+        sys.exit("art needs the 'local' extra: pip install 'agentcore-rl-toolkit[local]'")
+    from ..errors import ToolkitError
+    from .app import app
+    from .show import fail
+
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except ToolkitError as error:
+        fail(str(error))
+    except (KeyboardInterrupt, EOFError):
+        fail("interrupted", code=130)
+    except Exception as error:  # noqa: BLE001 - raised again unless it is the parser's own
+        sys.exit(report(error))
+
+
+def report(error: Exception) -> int:
+    """Usage errors and ``Exit`` come from the command parser; the rest is a bug of ours."""
+    exit_code = getattr(error, "exit_code", None)
+    if exit_code is None:
+        raise error
+    show = getattr(error, "show", None)
+    if show is not None:
+        show()
+    return int(exit_code)
+
+
+if __name__ == "__main__":
+    main()

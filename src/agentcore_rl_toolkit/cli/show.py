@@ -1,0 +1,44 @@
+"""How the commands speak: one console, one look for errors, hints and progress."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def fail(message: str, *, code: int = 1) -> NoReturn:
+    errors.print(f"[bold red]error[/]: {escape(message)}", soft_wrap=True)
+    sys.exit(code)
+
+
+def hint(message: str) -> None:
+    errors.print(f"[dim]{escape(message)}[/]", soft_wrap=True)
+
+
+def escape(text: str) -> str:
+    from rich.markup import escape as rich_escape
+
+    return rich_escape(text)
+
+
+def plain_table(*columns: str) -> Table:
+    return Table(*columns, box=None, pad_edge=False, header_style="dim")
+
+
+@contextmanager
+def live_line() -> Iterator[Live | None]:
+    """A line that is rewritten in place on a terminal; None where output is a file or a pipe."""
+    if not errors.is_terminal:
+        yield None
+        return
+    with Live(console=errors, refresh_per_second=8, transient=True) as live:
+        yield live

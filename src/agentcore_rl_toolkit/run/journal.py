@@ -1,0 +1,331 @@
+"""The journal's writer: one thread, group commit, nothing acknowledged before it is durable.
+
+``await write(frame)`` returns once the frame is in the file and synced. Frames that wait at the
+same time share one write, one sync and one wake-up of their loop; the caller pays for an append to
+a list. What is pending is bounded in bytes: above it, writers wait.
+
+When the disk is full or fails, every frame of that write fails with GatewayError, the file is cut
+back to its last durable frame, and the next write tries again: a later one succeeds once there is
+room. Segments rotate by size; one writer a name, held by a lock file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import ConfigError, GatewayError
+from .segment import (
+    HEADER,
+    Damage,
+    number_of,
+    seal_frame,
+    segment_path,
+    segments,
+    truncate_torn,
+)
+
+logger = logging.getLogger(__name__)
+
+SEGMENT_BYTES = 64 << 20
+MAX_PENDING_BYTES = 64 << 20
+BATCH_BYTES = 8 << 20
+"""One write at most, so that a burst does not wait as a whole for its last frame."""
+
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+class _Waiter(NamedTuple):
+    """Somebody who waits: a future of a loop, or of a thread when there is no loop."""
+
+    future: Future[None] | asyncio.Future[None]
+    loop: asyncio.AbstractEventLoop | None
+
+
+class _Entry(NamedTuple):
+    frames: tuple[bytes, ...]
+    """None for a flush; several are written together or not at all."""
+    size: int
+    waiter: _Waiter
+
+
+class Journal:
+    def __init__(
+        self,
+        folder: Path,
+        name: str = "gateway",
+        *,
+        fsync: bool = True,
+        segment_bytes: int = SEGMENT_BYTES,
+        max_pending_bytes: int = MAX_PENDING_BYTES,
+    ) -> None:
+        """Goes on in the last segment of ``name``, after cutting a torn tail off.
+
+        ``fsync=False`` acknowledges once the kernel has the bytes: they survive the end of the
+        process and not that of the machine.
+        """
+        self.folder, self.name, self.fsync = folder, name, fsync
+        self.segment_bytes, self.max_pending_bytes = segment_bytes, max_pending_bytes
+        self.damage: Damage | None = None
+        """What was wrong with the last segment when it was opened."""
+        self.last_error: str | None = None
+        self.frames = self.syncs = self.failed_frames = 0
+        self._fd = -1
+        self._size = 0
+        self._renew = False
+        self._cond = threading.Condition()
+        self._pending: deque[_Entry] = deque()
+        self._pending_bytes = 0
+        self._room: list[_Waiter] = []
+        self._closing = False
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock_fd = _lock(folder / f"{name}.lock")
+        try:
+            self._open_last()
+        except BaseException:
+            os.close(self._lock_fd)
+            raise
+        self._thread = threading.Thread(target=self._run, name=f"journal-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._pending_bytes
+
+    # --- callers ------------------------------------------------------------------------------
+
+    async def write(self, *frames: bytes) -> None:
+        """Returns when all are durable; waits while too much is pending.
+
+        GatewayError when they are not written; then none of them is.
+        """
+        loop = asyncio.get_running_loop()
+        size = sum(map(len, frames))
+        while (room := self._full(loop, size)) is not None:
+            await room
+        done: asyncio.Future[None] = loop.create_future()
+        self._put(_Entry(frames, size, _Waiter(done, loop)))
+        await done
+
+    def append(self, frame: bytes) -> Future[None]:
+        """For threads: resolves when durable; blocks while too much is pending."""
+        done: Future[None] = Future()
+        with self._cond:
+            while self._over(len(frame)) and not self._closing:
+                self._cond.wait()
+        self._put(_Entry((frame,), len(frame), _Waiter(done, None)))
+        return done
+
+    async def flush(self) -> None:
+        """Returns once everything written so far is durable."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._put(_Entry((), 0, _Waiter(done, loop)))
+        await done
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Writes what is pending, then ends the thread. May be called twice."""
+        with self._cond:
+            self._closing = True
+            self._cond.notify_all()
+        self._thread.join()
+        for fd in (self._fd, self._lock_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._lock_fd = -1
+
+    def _over(self, more: int) -> bool:
+        # A frame larger than the bound still passes, alone.
+        return self._pending_bytes > 0 and self._pending_bytes + more > self.max_pending_bytes
+
+    def _full(self, loop: asyncio.AbstractEventLoop, more: int) -> asyncio.Future[None] | None:
+        with self._cond:
+            if self._closing or not self._over(more):
+                return None
+            room: asyncio.Future[None] = loop.create_future()
+            self._room.append(_Waiter(room, loop))
+            return room
+
+    def _put(self, entry: _Entry) -> None:
+        with self._cond:
+            if self._closing:
+                raise GatewayError(f"journal {self.name} is closed: the frame was not written")
+            self._pending.append(entry)
+            self._pending_bytes += entry.size
+            self._cond.notify_all()
+
+    # --- the writer thread --------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            error = self._try_write([frame for entry in batch for frame in entry.frames])
+            with self._cond:
+                self._pending_bytes -= sum(entry.size for entry in batch)
+                room, self._room = self._room, []
+                self._cond.notify_all()
+            _settle([entry.waiter for entry in batch], error)
+            _settle(room, None)
+
+    def _next_batch(self) -> list[_Entry]:
+        """Empty when the journal is closed and all is written."""
+        with self._cond:
+            while not self._pending and not self._closing:
+                self._cond.wait()
+            batch: list[_Entry] = []
+            size = 0
+            while self._pending and size < BATCH_BYTES:
+                batch.append(self._pending.popleft())
+                size += batch[-1].size
+            return batch
+
+    def _try_write(self, frames: list[bytes]) -> str | None:
+        """None, or why none of the frames is in the journal."""
+        if not frames:
+            return None
+        try:
+            self._write(frames)
+        except OSError as error:
+            self.failed_frames += len(frames)
+            self.last_error = _explain(error, self.folder)
+            logger.error(
+                "journal=<%s> frames=<%d> | not written: %s", self.name, len(frames), error
+            )
+            self._cut_back()
+            return self.last_error
+        self.last_error = None
+        self.frames += len(frames)
+        self.syncs += 1
+        return None
+
+    def _write(self, frames: list[bytes]) -> None:
+        if self._fd < 0 or self._renew or self._size >= self.segment_bytes:
+            self._open_next()
+        block = b"".join(part for frame in frames for part in (seal_frame(frame), frame))
+        _write_all(self._fd, block)
+        if self.fsync:
+            try:
+                _sync(self._fd)
+            except OSError:
+                self._renew = True  # what the kernel did with these pages is not known
+                raise
+        self._size += len(block)
+
+    def _cut_back(self) -> None:
+        """Takes a half-written batch away, so that no reader sees what was never acknowledged."""
+        if self._fd < 0:
+            return
+        try:
+            os.ftruncate(self._fd, self._size)
+        except OSError as error:
+            logger.error("journal=<%s> | could not cut back: %s", self.name, error)
+            self._renew = True
+
+    def _open_last(self) -> None:
+        mine = segments(self.folder, self.name)
+        if not mine:
+            self._open_next()
+            return
+        try:
+            self.damage = truncate_torn(mine[-1])
+        except ConfigError as error:
+            logger.warning("journal=<%s> | starts a new segment: %s", self.name, error)
+            self._open_next()
+            return
+        if self.damage.torn is not None:
+            torn = self.damage.torn
+            logger.warning(
+                "journal=<%s> bytes=<%d> | torn tail cut off", mine[-1].name, torn.end - torn.start
+            )
+        self._fd = os.open(mine[-1], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._size = os.fstat(self._fd).st_size
+        if self._size == 0:
+            _write_all(self._fd, HEADER)
+            self._size = len(HEADER)
+
+    def _open_next(self) -> None:
+        mine = segments(self.folder, self.name)
+        path = segment_path(self.folder, self.name, number_of(mine[-1]) + 1 if mine else 1)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o600)
+        try:
+            _write_all(fd, HEADER)
+            if self.fsync:
+                os.fsync(fd)
+                _sync_folder(self.folder)
+        except OSError:
+            os.close(fd)
+            path.unlink(missing_ok=True)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._size, self._renew = fd, len(HEADER), False
+
+
+def _settle(waiters: Iterable[_Waiter], error: str | None) -> None:
+    """Tells everybody, with one call into each loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Any]] = {}
+    for future, loop in waiters:
+        if loop is not None:
+            by_loop.setdefault(loop, []).append(future)
+        else:
+            _resolve([future], error)
+    for loop, futures in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, futures, error)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            logger.debug("waiters=<%d> | loop closed before the journal answered", len(futures))
+
+
+def _resolve(futures: list[Any], error: str | None) -> None:
+    for future in futures:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(GatewayError(error))
+
+
+def _explain(error: OSError, folder: Path) -> str:
+    hint = "free some space there, writing goes on by itself" if error.errno == errno.ENOSPC else ""
+    why = f"the journal in {folder} could not be written: {error.strerror or error}"
+    return f"{why}; {hint}" if hint else why
+
+
+def _write_all(fd: int, block: bytes) -> None:
+    view = memoryview(block)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _lock(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise ConfigError(
+            f"another process writes the journal behind {path}: give each gateway worker a name "
+            "or a run folder of its own"
+        ) from None
+    return fd
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

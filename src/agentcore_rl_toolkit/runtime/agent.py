@@ -1,0 +1,243 @@
+"""What is deployed: an immutable copy of an agent's folder, and how its sessions are started.
+
+Every version has its own folder ``agents/{runtime id}/{version}``, complete before it gets its
+name: a copy interrupted by a kill leaves only a ``.partial`` folder that the next start removes.
+Nothing outside the given folder or archive is ever copied or written: links that lead out and
+archive members that climb are refused. ``agent_of`` makes the driver's ``Agent`` of a version.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import stat
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, get_args
+from urllib.parse import unquote, urlsplit
+
+from ..errors import ConfigError
+from .isolation.base import Agent, Level, Network
+
+MAX_FOLDER_BYTES = 750_000_000
+"""AWS's limit for unzipped code."""
+MAX_ZIP_BYTES = 250_000_000
+MAX_FILES = 50_000
+LEFT_OUT = frozenset(
+    {
+        ".git",
+        ".hg",
+        ".svn",
+        "__pycache__",
+        ".venv",
+        "venv",
+        "node_modules",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".tox",
+        ".DS_Store",
+    }
+)
+PARTIAL = ".partial"
+
+
+def parse_uri(uri: str) -> tuple[Path, str]:
+    """``file:///abs/folder#rl_app.py`` → folder and entry script, or ConfigError."""
+    parts = urlsplit(uri)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        raise ConfigError(
+            f"containerUri {uri!r} is not a folder of this machine. The local runtime runs "
+            "file:///absolute/folder#entry_script.py; 'art deploy PATH --local' makes one"
+        )
+    folder = Path(unquote(parts.path))
+    if not folder.is_absolute() or not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder of this machine")
+    return folder, check_entry(unquote(parts.fragment) or "rl_app.py")
+
+
+def check_entry(entry: str) -> str:
+    path = PurePosixPath(entry)
+    if not entry.endswith(".py") or path.is_absolute() or ".." in path.parts:
+        raise ConfigError(f"the entry script must be a .py file inside the folder, got {entry!r}")
+    return str(path)
+
+
+# --- copies -----------------------------------------------------------------------------------
+
+
+def copy_folder(source: Path, target: Path, entry: str) -> None:
+    """Blocking: run it in a thread."""
+    if not (source / entry).is_file():
+        raise ConfigError(f"{source} has no entry script {entry}")
+    with _partial(target) as fresh:
+        budget = _Budget()
+        root = os.path.realpath(source)
+        for path in _walk(source):
+            inside = path.relative_to(source)
+            if path.is_symlink() and not os.path.realpath(path).startswith(root + os.sep):
+                raise ConfigError(f"{inside} is a link out of {source}: an agent's folder is whole")
+            budget.spend(path.stat().st_size, str(source))
+            copy = fresh / inside
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
+
+
+def unpack_zip(file: int, size: int, target: Path, entry: str) -> None:
+    """The first ``size`` bytes of a descriptor, which it closes. Blocking: run it in a thread."""
+    with open(file, "rb") as source:
+        if size > MAX_ZIP_BYTES:
+            raise ConfigError(f"the code archive is larger than {MAX_ZIP_BYTES // 1_000_000} MB")
+        archive = io.BytesIO(source.read(size))
+    try:
+        with _partial(target) as fresh, zipfile.ZipFile(archive) as packed:
+            _extract(packed, fresh)
+            if not (fresh / entry).is_file():
+                raise ConfigError(f"the archive has no entry script {entry}")
+    except zipfile.BadZipFile as error:
+        raise ConfigError(f"the code archive is not a zip file: {error}") from error
+
+
+def _extract(packed: zipfile.ZipFile, target: Path) -> None:
+    budget = _Budget()
+    for member in packed.infolist():
+        path = PurePosixPath(member.filename)
+        if path.is_absolute() or ".." in path.parts or "\\" in member.filename:
+            raise ConfigError(f"the archive holds {member.filename!r}, which leads out of it")
+        if stat.S_ISLNK(member.external_attr >> 16):
+            raise ConfigError(f"the archive holds the link {member.filename!r}: not supported")
+        if member.is_dir() or LEFT_OUT.intersection(path.parts):
+            continue
+        budget.spend(member.file_size, "the archive")
+        copy = target / path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with packed.open(member) as src, open(copy, "wb") as dst:
+            shutil.copyfileobj(src, dst)
+        if mode := (member.external_attr >> 16) & 0o777:
+            copy.chmod(mode | 0o600)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for where, folders, files in os.walk(folder, followlinks=False):
+        here = Path(where)
+        folders[:] = sorted(f for f in folders if _kept(here / f))
+        for name in sorted(files):
+            path = here / name
+            if name not in LEFT_OUT and path.is_file():
+                yield path
+
+
+def _kept(folder: Path) -> bool:
+    if folder.is_symlink():
+        raise ConfigError(f"{folder} is a link to a folder: put the files themselves there")
+    return folder.name not in LEFT_OUT and not (folder / "pyvenv.cfg").exists()
+
+
+class _Budget:
+    def __init__(self) -> None:
+        self.size = self.files = 0
+
+    def spend(self, size: int, what: str) -> None:
+        self.size += size
+        self.files += 1
+        if self.size > MAX_FOLDER_BYTES or self.files > MAX_FILES:
+            raise ConfigError(
+                f"{what} holds more than {MAX_FOLDER_BYTES // 1_000_000} MB or {MAX_FILES} files: "
+                "deploy the folder of the agent alone, without data or models"
+            )
+
+
+class _partial:
+    """A folder that gets its name only when the block succeeds."""
+
+    def __init__(self, target: Path) -> None:
+        self.target, self.fresh = target, target.with_name(target.name + PARTIAL)
+
+    def __enter__(self) -> Path:
+        shutil.rmtree(self.fresh, ignore_errors=True)
+        self.fresh.mkdir(parents=True)
+        return self.fresh
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            os.replace(self.fresh, self.target)
+        else:
+            shutil.rmtree(self.fresh, ignore_errors=True)
+
+
+def remove_leftovers(agents: Path, known: Iterable[tuple[str, str]]) -> None:
+    """Versions that no registration names: copied by a runtime that was killed before it saved."""
+    keep = set(known)
+    for version in agents.glob("*/*"):
+        if (version.parent.name, version.name) not in keep:
+            shutil.rmtree(version, ignore_errors=True)
+    for runtime in agents.glob("*"):
+        if not any(runtime.iterdir()):
+            runtime.rmdir()
+
+
+# --- how sessions are started -----------------------------------------------------------------
+
+
+def agent_of(
+    runtime_id: str,
+    version: str,
+    folder: Path,
+    entry: str,
+    variables: Mapping[str, str],
+    *,
+    endpoint_url: str,
+    isolation: str,
+    init_timeout_s: float,
+) -> Agent:
+    settings = {name: value for name, value in variables.items() if name.startswith("ART_")}
+    python = settings.get("ART_PYTHON") or sys.executable
+    return Agent(
+        runtime_id=runtime_id,
+        version=version,
+        folder=folder,
+        entry=entry,
+        python=python,
+        env={**base_env(python, endpoint_url), **variables},
+        isolation=one_of(Level, "ART_ISOLATION", settings.get("ART_ISOLATION") or isolation),
+        network=one_of(Network, "ART_NETWORK", settings.get("ART_NETWORK") or "model"),
+        allow=tuple(h.strip() for h in settings.get("ART_ALLOW", "").split(",") if h.strip()),
+        zygote=settings.get("ART_ZYGOTE") != "0",
+        init_timeout_s=init_timeout_s,
+    )
+
+
+def check_variables(variables: Mapping[str, str]) -> None:
+    """Refuses settings that no session could be started with; ConfigError."""
+    one_of(Level, "ART_ISOLATION", variables.get("ART_ISOLATION") or "auto")
+    one_of(Network, "ART_NETWORK", variables.get("ART_NETWORK") or "model")
+    python = variables.get("ART_PYTHON")
+    if python and not os.access(python, os.X_OK):
+        raise ConfigError(f"ART_PYTHON {python!r} is not an interpreter of this machine")
+
+
+def base_env(python: str, endpoint_url: str) -> dict[str, str]:
+    """All that a session sees of the machine. Also set in the template: agents often make their S3
+    client at import."""
+    return {
+        "PATH": f"{Path(python).parent}:/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "AWS_ENDPOINT_URL_S3": endpoint_url,
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def one_of(choices: Any, name: str, value: str) -> Any:
+    allowed = get_args(choices)
+    if value not in allowed:
+        raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+    return value

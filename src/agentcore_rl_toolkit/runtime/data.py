@@ -1,0 +1,342 @@
+"""The data plane: InvokeAgentRuntime and StopRuntimeSession.
+
+An invocation is bytes in, bytes out: the body goes to the agent's ``POST /invocations`` and its
+answer comes back as it is produced, chunk by chunk. What the agent says other than 2xx, and every
+way in which it can fail to say anything, is 424 RuntimeClientError, as on AWS; here the sentence
+also tells what the agent said. A caller who goes away does not end the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from ..errors import IsolationError
+from . import wire
+from .answer import Answer, Answers
+from .deployment import Deployments
+from .registry import DEFAULT_ENDPOINT
+from .session import Session, SessionKey, Sessions, log_excerpt
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 100_000_000
+WHOLE_BODY_BYTES = 256 * 1024
+"""Up to here a body is sent in one piece; above, as it arrives."""
+ANSWER_LIMIT_S = 3600.0
+"""AWS's bound of one streaming connection."""
+SAID_CHARS = 500
+SESSION_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{32,255}")
+FORWARDED = (
+    "Accept",
+    "Mcp-Session-Id",
+    "Mcp-Protocol-Version",
+    "Mcp-Method",
+    "Mcp-Name",
+    "X-Amzn-Bedrock-AgentCore-Runtime-User-Id",
+    "X-Amzn-Trace-Id",
+    "traceparent",
+    "tracestate",
+    "baggage",
+)
+RETURNED = (
+    "Content-Type",
+    "Content-Encoding",
+    "Mcp-Session-Id",
+    "Mcp-Protocol-Version",
+    "X-Amzn-Trace-Id",
+    "traceparent",
+    "tracestate",
+    "baggage",
+)
+
+
+class DataPlane:
+    def __init__(self, deployments: Deployments, sessions: Sessions) -> None:
+        self.deployments, self.sessions = deployments, sessions
+        self.answers = Answers()
+
+    # --- InvokeAgentRuntime -------------------------------------------------------------------
+
+    async def invoke(self, request: web.Request, runtime_id: str) -> web.StreamResponse:
+        session_id = request.headers.get(wire.SESSION_HEADER) or str(uuid.uuid4())
+        try:
+            return await self._invoke(request, runtime_id, check_session_id(session_id))
+        except wire.WireError as error:
+            return error.response(session_id if SESSION_ID.fullmatch(session_id) else None)
+
+    async def _invoke(
+        self, request: web.Request, runtime_id: str, session_id: str
+    ) -> web.StreamResponse:
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            raise wire.invalid(f"payload is larger than {MAX_BODY_BYTES} bytes", "payload")
+        key = SessionKey(runtime_id, qualifier_of(request), session_id)
+        self.deployments.find(key.runtime_id, key.qualifier)
+        # Without an id nothing can be recognised as a repetition: then the id is ours.
+        invocation = (key, request.headers.get("amz-sdk-invocation-id") or str(uuid.uuid4()))
+        if earlier := self.answers.find(invocation):
+            logger.info("session=<%s> | invocation repeated, not run again", session_id)
+            return await repeat(request, earlier)
+        answer = self.answers.open(invocation)
+        try:
+            response = await self._first(request, key, answer)
+        except wire.WireError as error:
+            answer.finish(error)
+            raise
+        except BaseException:
+            answer.finish(wire.internal("the first request with this invocation id failed"))
+            raise
+        finally:
+            if answer.reached:
+                self.answers.keep(invocation)
+            else:
+                self.answers.drop(invocation)
+        return response
+
+    async def _first(
+        self, request: web.Request, key: SessionKey, answer: Answer
+    ) -> web.StreamResponse:
+        body = await read_body(request)
+        session = self.sessions.table.get(key) or await self._provision(key)
+        if not session.life.live:
+            raise wire.retry_conflict()
+        session.life.begin()
+        try:
+            if session.egress is not None and session.egress.active:
+                read = await whole(body)
+                await session.egress.permit(read)
+                body = read if len(read) <= WHOLE_BODY_BYTES else pieces(read)
+                if not session.life.live:
+                    raise await broke_off(session, ConnectionError("the session ended"))
+            return await self._relay(request, session, body, answer)
+        finally:
+            session.life.end(time.monotonic())
+
+    async def _provision(self, key: SessionKey) -> Session:
+        deployed = await self.deployments.live(key.runtime_id, key.qualifier)
+        if key in self.sessions.table:  # somebody else came first while this one waited
+            raise wire.retry_conflict()
+        try:
+            return await self.sessions.provision(key, deployed.agent, deployed.timeouts)
+        except IsolationError as error:
+            raise wire.runtime_error(f"The session could not be started: {error}") from error
+
+    async def _relay(
+        self,
+        request: web.Request,
+        session: Session,
+        body: bytes | AsyncIterator[bytes],
+        answer: Answer,
+    ) -> web.StreamResponse:
+        assert session.http is not None
+        allowed = self.deployments.allowed_headers(session.key.runtime_id, session.agent.version)
+        try:
+            async with session.http.post(
+                session.base_url + "/invocations",
+                data=in_pieces(body),
+                headers=agent_headers(request, session.session_id, allowed),
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=ANSWER_LIMIT_S),
+            ) as agent:
+                if not 200 <= agent.status < 300:
+                    raise await said_no(agent, answer)
+                return await pass_on(request, agent, session.session_id, answer)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise await broke_off(session, error) from error
+
+    # --- StopRuntimeSession -------------------------------------------------------------------
+
+    async def stop(self, request: web.Request, runtime_id: str) -> web.Response:
+        session_id = check_session_id(request.headers.get(wire.SESSION_HEADER) or "")
+        key = SessionKey(runtime_id, qualifier_of(request), session_id)
+        self.deployments.find(key.runtime_id, key.qualifier)
+        session = self.sessions.table.get(key)
+        if session is None:
+            raise wire.not_found(f"No active session {session_id} found for runtime {runtime_id}")
+        if not session.life.live:
+            raise wire.retry_conflict()
+        await self.sessions.end(session, "StopRuntimeSession")
+        return wire.json_response({}, headers={wire.SESSION_HEADER: session_id})
+
+
+def check_session_id(session_id: str) -> str:
+    if not SESSION_ID.fullmatch(session_id):
+        raise wire.invalid(
+            "runtimeSessionId must be 33 to 256 characters of a-z, A-Z, 0-9, '-' and '_' and begin "
+            f"with a letter or digit; got {len(session_id)} characters",
+            "runtimeSessionId",
+        )
+    return session_id
+
+
+def qualifier_of(request: web.Request) -> str:
+    return request.query.get("qualifier") or DEFAULT_ENDPOINT
+
+
+# --- towards the agent ------------------------------------------------------------------------
+
+
+async def read_body(request: web.Request) -> bytes | AsyncIterator[bytes]:
+    length = request.content_length
+    if length is None or length > WHOLE_BODY_BYTES:
+        return bounded(request.content)
+    return await request.read()
+
+
+async def whole(body: bytes | AsyncIterator[bytes]) -> bytes:
+    """What a session may reach stands in its payload, so that is read before it is passed on."""
+    return body if isinstance(body, bytes) else b"".join([chunk async for chunk in body])
+
+
+def in_pieces(body: bytes | AsyncIterator[bytes]) -> Any:
+    """A large body in one piece would hold the loop while it is sent."""
+    if isinstance(body, bytes) and len(body) > WHOLE_BODY_BYTES:
+        return io.BytesIO(body)
+    return body
+
+
+async def pieces(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), WHOLE_BODY_BYTES):
+        yield body[start : start + WHOLE_BODY_BYTES]
+
+
+async def bounded(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    size = 0
+    async for chunk in content.iter_any():
+        size += len(chunk)
+        if size > MAX_BODY_BYTES:
+            raise wire.invalid(f"payload is larger than {MAX_BODY_BYTES} bytes", "payload")
+        yield chunk
+
+
+def agent_headers(request: web.Request, session_id: str, allowed: frozenset[str]) -> dict[str, str]:
+    given = request.headers
+    headers = {name: given[name] for name in FORWARDED if name in given}
+    for name, value in given.items():
+        if name.lower() in allowed and not value.startswith("AWS4-"):
+            headers[name] = value
+    headers["Content-Type"] = given.get("Content-Type") or "application/json"
+    headers[wire.SESSION_HEADER] = session_id
+    headers[wire.REQUEST_HEADER] = str(uuid.uuid4())
+    if request.content_length is not None:
+        headers["Content-Length"] = str(request.content_length)
+    return headers
+
+
+# --- from the agent ---------------------------------------------------------------------------
+
+
+async def pass_on(
+    request: web.Request, agent: aiohttp.ClientResponse, session_id: str, answer: Answer
+) -> web.StreamResponse:
+    headers = {name: agent.headers[name] for name in RETURNED if name in agent.headers}
+    headers.setdefault("Content-Type", "application/octet-stream")
+    headers[wire.SESSION_HEADER] = session_id
+    headers[wire.REQUEST_ID_HEADER] = str(uuid.uuid4())
+    length = agent.content_length
+    if length is not None and length <= WHOLE_BODY_BYTES:
+        body = await agent.read()
+        answer.head(agent.status, headers)
+        answer.feed(body)
+        answer.finish()
+        return web.Response(status=agent.status, headers=headers, body=body)
+    if length is not None:
+        headers["Content-Length"] = str(length)
+    answer.head(agent.status, headers)
+    try:
+        response = await stream(request, agent, answer)
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        answer.finish(wire.runtime_error(f"The answer of the agent broke off: {error!r}"))
+        return cut(request)
+    answer.finish()
+    return response
+
+
+async def stream(
+    request: web.Request, agent: aiohttp.ClientResponse, answer: Answer
+) -> web.StreamResponse:
+    """Goes on reading when the caller has left: its retry may be on the way."""
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    listening = True
+    try:
+        await response.prepare(request)
+    except ConnectionError:
+        listening = False
+    async for chunk in agent.content.iter_any():
+        answer.feed(chunk)
+        if listening:
+            try:
+                await response.write(chunk)
+            except ConnectionError:
+                listening = False
+    return response
+
+
+async def repeat(request: web.Request, answer: Answer) -> web.StreamResponse:
+    answer.readers += 1
+    try:
+        await answer.until_head()
+        response = web.StreamResponse(status=answer.status, headers=answer.headers)
+        await response.prepare(request)
+        async for chunk in answer.body():
+            await response.write(chunk)
+        return response
+    except ConnectionError:
+        return cut(request)
+    finally:
+        answer.readers -= 1
+
+
+def cut(request: web.Request) -> web.StreamResponse:
+    """An answer that began and cannot be completed must not look complete."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.StreamResponse()
+
+
+async def said_no(agent: aiohttp.ClientResponse, answer: Answer) -> wire.WireError:
+    raw = await agent.content.read(64 * 1024)
+    text = error_text(raw)
+    message = (
+        f"Received error ({agent.status}) from runtime. "
+        "Please check your CloudWatch logs for more information."
+    )
+    if text:
+        message += f" Agent said: {text[:SAID_CHARS]}"
+    answer.reached = True
+    return wire.runtime_error(message)
+
+
+def error_text(raw: bytes) -> str:
+    text = raw.decode(errors="replace").strip()
+    try:
+        body: Any = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(body, dict) and isinstance(body.get("error"), str):
+        return str(body["error"])
+    return text
+
+
+async def broke_off(session: Session, error: BaseException) -> wire.WireError:
+    if isinstance(error.__cause__, wire.WireError):  # raised by ``bounded`` while sending
+        return error.__cause__
+    if isinstance(error, TimeoutError):
+        return wire.runtime_error(f"The agent did not answer within {ANSWER_LIMIT_S:.0f} s.")
+    # The connection falls a moment before the compute's end is noticed.
+    await asyncio.wait({session.exited}, timeout=1.0)
+    if session.exited.done():
+        what = f"The session ended while it handled the request ({session.exited.result()})."
+    else:
+        what = f"The agent closed the connection without a valid HTTP answer ({error!r})."
+    return wire.runtime_error(what + log_excerpt(session))

@@ -1,0 +1,121 @@
+"""The seam between the runtime and how a session is isolated.
+
+A driver turns a deployed agent into a template once, and a template into a session's compute many
+times. The runtime knows only this file: it never learns whether a session is a process, a set of
+namespaces or a virtual machine. The effective level is always reported, never lowered silently.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+Level = Literal["auto", "process", "namespace", "microvm"]
+Network = Literal["model", "none", "allowlist", "open"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one session. Which of them are hard depends on the level."""
+
+    memory_mb: int = 1024
+    processes: int = 128
+    disk_mb: int = 256
+    cpus: float = 2.0
+    open_files: int = 4096
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One version of a deployed agent: an immutable folder and how to start it."""
+
+    runtime_id: str
+    version: str
+    folder: Path
+    entry: str
+    """Path of the script inside the folder, such as ``rl_app.py``."""
+    python: str
+    """Interpreter whose environment has what the agent imports."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    isolation: Level = "auto"
+    network: Network = "model"
+    allow: tuple[str, ...] = ()
+    """Hosts that network level ``allowlist`` permits."""
+    zygote: bool = True
+    """Fork sessions from one warmed interpreter; False starts a fresh one for each."""
+    pool: int = 4
+    """Sessions kept ready for the next start."""
+    init_timeout_s: float = 30.0
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True)
+class SessionSpec:
+    session_id: str
+    env: Mapping[str, str]
+    """On top of the agent's own; set in the session, never in the template."""
+    log_path: Path
+    """The session's standard output and error are appended to it."""
+
+
+class Stats(NamedTuple):
+    memory_bytes: int
+    processes: int
+    cpu_s: float
+
+
+class Probe(NamedTuple):
+    available: bool
+    reason: str
+    """Why not, or what it will be made of."""
+
+
+class Compute(Protocol):
+    """A running session: everything that must be gone when the session is."""
+
+    pid: int
+    """Host pid of its first process."""
+    address: tuple[str, int]
+    """Loopback address on which the agent answers HTTP; connections may queue before it does."""
+
+    async def wait(self) -> str:
+        """Returns once the compute is gone, saying why ("exit code 1", "signal 9", …)."""
+
+    async def kill(self) -> None:
+        """Ends every process of the session, also daemonised ones. May be called twice."""
+
+    async def listen_inside(self, port: int) -> socket.socket | None:
+        """A loopback listener in the session's network; None when it shares the host's."""
+
+    def freeze(self) -> bool: ...
+
+    def thaw(self) -> bool: ...
+
+    def stats(self) -> Stats: ...
+
+
+class Template(Protocol):
+    """A prepared agent. Owns its zygote, when it has one."""
+
+    level: str
+    """Effective isolation level."""
+    mode: Literal["zygote", "exec"]
+    note: str
+    """Empty, or why it is not what was asked for (for instance why it cannot fork)."""
+
+    async def spawn(self, spec: SessionSpec) -> Compute: ...
+
+    async def close(self) -> None: ...
+
+
+class Driver(Protocol):
+    level: str
+
+    def probe(self) -> Probe:
+        """Tried for real, once; never raises."""
+
+    async def prepare(self, agent: Agent) -> Template:
+        """IsolationError, with the agent's own traceback, when its code does not import."""

@@ -1,0 +1,161 @@
+"""A running session as the runtime holds it: a handle on its first process, and a channel to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+
+from ..relay import Door
+from . import usage
+from .base import Stats
+from .cgroup import Group
+from .channel import Channel, Closed
+
+logger = logging.getLogger(__name__)
+
+END_S = 3.0
+"""How long the session's init may take to end its tree before it is killed itself."""
+
+
+class SessionCompute:
+    """One for every level that is made of processes."""
+
+    def __init__(
+        self,
+        handle: int,
+        channel: Channel,
+        address: tuple[str, int],
+        *,
+        own_network: bool,
+        own_processes: bool,
+        group: Group,
+        clean_up: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.address = address
+        self.pid = usage.host_pid(handle)
+        self._handle, self._channel = handle, channel
+        self._own_network, self._own_processes = own_network, own_processes
+        self._group = group
+        self._clean_up = clean_up
+        self._reason = ""
+        self.doors: list[Door] = []
+        """Listeners of the runtime that lead into the session; closed with it."""
+        self._asking = asyncio.Lock()
+        self._asked = 0
+        loop = asyncio.get_running_loop()
+        self._dead = loop.create_future()
+        loop.add_reader(handle, self._died)
+        self._joined = asyncio.ensure_future(self._join())
+        self._gone = asyncio.ensure_future(self._finish())
+
+    @property
+    def ended(self) -> bool:
+        return self._dead.done()
+
+    def _died(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._handle)
+        if not self._dead.done():
+            self._dead.set_result(None)
+
+    async def _join(self) -> None:
+        try:
+            await asyncio.to_thread(self._group.join, self.pid)
+        except OSError as error:
+            logger.error("pid=<%d> error=<%s> | cannot be bounded", self.pid, error)
+            self._reason = self._reason or f"its limits could not be set: {error}"
+            self._signal(signal.SIGKILL)
+
+    async def _finish(self) -> str:
+        await self._dead
+        await self._joined
+        for message in self._channel.drain():
+            if isinstance(message.get("ended"), str):
+                self._reason = self._reason or message["ended"]
+        if self._group.ran_out():
+            self._reason = f"out of memory (limit {self._group.limits.memory_mb} MB)"
+        self._channel.close()
+        os.close(self._handle)
+        self._handle = -1
+        for door in self.doors:
+            await door.close()
+        await asyncio.to_thread(self._group.remove)
+        await self._clean_up()
+        return self._reason or "killed"
+
+    async def wait(self) -> str:
+        return await asyncio.shield(self._gone)
+
+    async def kill(self) -> None:
+        await self.end("stopped")
+
+    async def end(self, reason: str) -> None:
+        """``kill``, with the reason that ``wait`` then gives."""
+        if self._gone.done():
+            return
+        self._reason = self._reason or reason
+        self._group.freeze(self.pid, False)
+        if self._own_processes:
+            # First process of its process namespace: the kernel ends the others with it.
+            self._signal(signal.SIGKILL)
+        else:
+            await self._ask_to_end()
+        await self.wait()
+
+    async def _ask_to_end(self) -> None:
+        try:
+            await self._channel.send({"do": "end"})
+            await asyncio.wait_for(asyncio.shield(self._dead), END_S)
+        except (Closed, TimeoutError):
+            # Stopped or stuck: what it leaves goes to the zygote, which sweeps.
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._handle >= 0:
+            try:
+                signal.pidfd_send_signal(self._handle, number)
+            except ProcessLookupError:
+                pass
+
+    async def listen_inside(self, port: int) -> socket.socket | None:
+        return await self._ask("listen", port) if self._own_network else None
+
+    async def dial(self, port: int) -> socket.socket:
+        """A connection to a port inside the session; OSError when nothing listens there."""
+        return await self._ask("dial", port)
+
+    async def _ask(self, what: str, port: int) -> socket.socket:
+        async with self._asking:
+            self._asked += 1
+            try:
+                await self._channel.send({"do": what, "port": port, "n": self._asked})
+                while True:
+                    message, descriptors = await self._channel.receive()
+                    if message.get("n") == self._asked and len(descriptors) == 1:
+                        return socket.socket(fileno=descriptors[0])
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+                    if isinstance(message.get("ended"), str):
+                        self._reason = self._reason or message["ended"]
+                    elif message.get("n") == self._asked:
+                        kind = ConnectionRefusedError if message.get("refused") else OSError
+                        raise kind(f"{what} port {port} inside: {message.get('error')}")
+            except Closed as error:
+                raise OSError(f"{what} port {port} inside: the session has ended") from error
+
+    def freeze(self) -> bool:
+        return self._handle >= 0 and self._group.freeze(self.pid, True)
+
+    def thaw(self) -> bool:
+        return self._handle >= 0 and self._group.freeze(self.pid, False)
+
+    def stats(self) -> Stats:
+        if self._handle < 0:
+            return Stats(0, 0, 0.0)
+        measured = usage.measure(self.pid)
+        # The group has the files in memory, too, but nothing from before it was joined.
+        memory = max(measured.memory_bytes, self._group.memory_bytes() or 0)
+        return measured._replace(memory_bytes=memory)

@@ -1,0 +1,128 @@
+"""Runs the agent's script as ``__main__``, exactly as ``python rl_app.py`` would, but for one
+thing: where it would start serving with uvicorn, it serves on the listener that it is given.
+
+An agent that binds the contract's port itself (no uvicorn, or uvicorn in an own way) is found
+out by that bind.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+TICK_S = 1.0
+"""uvicorn looks ten times a second whether to stop: a core, with a thousand idle sessions."""
+
+WARM = (
+    "anyio._backends._asyncio",
+    "asyncio",
+    "concurrent.futures.thread",
+    "encodings.idna",
+    "uvicorn.lifespan.on",
+)
+"""Modules that serving imports late: in the zygote once instead of in every session."""
+
+_real_bind = socket.socket.bind
+
+
+class BindsItself(BaseException):
+    """The script asks for the contract's port. Not an Exception: no agent catches it by chance."""
+
+
+class ServesItself(BaseException):
+    """The script runs a uvicorn server in an event loop of its own, which no fork survives."""
+
+
+def run(
+    folder: str, entry: str, port: int, obtain: Callable[[dict[str, Any]], socket.socket]
+) -> None:
+    """Returns when the script does. ``obtain`` is called where it would start to serve."""
+    _catch_bind(port)
+    _catch_uvicorn(obtain)
+    path = os.path.join(folder, entry)
+    sys.argv = [path]
+    sys.path.insert(0, os.path.dirname(path))
+    runpy.run_path(path, run_name="__main__")
+
+
+def describe(error: BaseException | None) -> dict[str, Any]:
+    """Why the script never came to serve, as a message for the runtime."""
+    if isinstance(error, BindsItself):
+        return {"binds": True}
+    if isinstance(error, ServesItself):
+        return {"unsafe": ["it runs its server in an event loop of its own"]}
+    if error is None or isinstance(error, SystemExit):
+        return {"ended": str(error.code) if error is not None else "0"}
+    frames = error.__traceback__
+    ours = os.path.dirname(__file__)
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith((ours, "<frozen")):
+        frames = frames.tb_next
+    return {"failed": "".join(traceback.format_exception(type(error), error, frames))[-16000:]}
+
+
+def _catch_bind(port: int) -> None:
+    def bind(self: socket.socket, address: Any) -> None:
+        if isinstance(address, tuple) and len(address) > 1 and address[1] == port:
+            raise BindsItself
+        _real_bind(self, address)
+
+    socket.socket.bind = bind  # type: ignore[method-assign, assignment]
+
+
+def _catch_uvicorn(obtain: Callable[[dict[str, Any]], socket.socket]) -> None:
+    try:
+        from uvicorn import Server
+    except ImportError:
+        return
+    real_run, real_serve = Server.run, Server.serve
+
+    def run_parked(self: Any, sockets: Any = None) -> Any:
+        facts = _warm(self)
+        listener = obtain(facts)
+        socket.socket.bind = _real_bind  # type: ignore[method-assign]
+        Server.serve = real_serve
+        return real_run(self, sockets=[listener])
+
+    async def serve_unparked(self: Any, sockets: Any = None) -> None:
+        raise ServesItself
+
+    Server.run, Server.serve = run_parked, serve_unparked
+    slow_down(Server)
+
+
+def slow_down(server: Any) -> None:
+    async def main_loop(self: Any) -> None:
+        import asyncio
+
+        counter = 0
+        while not await self.on_tick(counter):
+            counter = (counter + 10) % 864000
+            await asyncio.sleep(TICK_S)
+
+    server.main_loop = main_loop
+
+
+def _warm(server: Any) -> dict[str, Any]:
+    """Pays once for what every session would pay; never fails, it is only a saving."""
+    facts: dict[str, Any] = {}
+    for name in WARM:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            pass
+    try:
+        server.config.load()
+        if hasattr(server.config, "get_loop_factory"):
+            server.config.get_loop_factory()
+        warm = getattr(server.config.app, "warm", None)
+        if callable(warm):
+            warm()
+    except Exception as error:  # noqa: BLE001 - the session will say it better
+        facts["warm"] = repr(error)
+    return facts

@@ -1,0 +1,202 @@
+"""The first process of a session: makes its surroundings, forks the agent, stays as its init.
+
+Init reaps, opens listeners inside the session's network when the runtime asks, reports how the
+agent ended, and takes every process of the session with it: when the agent ends, when the
+runtime hangs up, when the zygote dies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from typing import Any, NoReturn
+
+from . import fresh, landlock, linux, sandbox, tree, wire
+
+COPY_BYTES = 16 * 1024 * 1024
+"""Up to this an agent's folder is copied for each session; of a larger one only links are."""
+
+_DEVICES = [
+    f"/dev/{name}"
+    for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm")
+]
+Config = dict[str, Any]
+
+
+def begin(config: Config, request: wire.Message, descriptors: list[int]) -> socket.socket:
+    """Returns the agent's listener, in the agent's process."""
+    listener, log, channel_fd = descriptors
+    channel = socket.socket(fileno=channel_fd)
+    try:
+        _surround(config, request, log)
+        agent = os.fork()
+    except Exception as error:  # noqa: BLE001 - told to the runtime
+        wire.send(channel, {"error": f"{type(error).__name__}: {error}"})
+        os._exit(1)
+    if agent:
+        os.close(listener)
+        _init(config, channel, agent)
+    channel.close()
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    linux.prctl(linux.PR_SET_DUMPABLE, 1)
+    if config["level"] == "process" and landlock.version() > 0:
+        landlock.restrict(config["readable"], [request["scratch"], *_DEVICES])
+    _reseed()
+    return socket.socket(fileno=listener)
+
+
+def exec_agent(config: Config, listener: socket.socket) -> NoReturn:
+    """Replaces this process by a fresh interpreter, or by a program that is not Python."""
+    path = os.path.join(config["folder"], config["entry"])
+    if not config["entry"].endswith(".py"):
+        os.execve(path, [path], dict(os.environ))
+    os.environ[fresh.SPEC] = json.dumps({"folder": config["folder"], "entry": config["entry"]})
+    descriptor = -1
+    if not config["binds"]:
+        descriptor = os.dup(listener.fileno())
+        os.set_inheritable(descriptor, True)
+    inside = os.path.dirname(os.path.abspath(__file__))
+    argv = [config["python"], inside, "agent", str(descriptor)]
+    os.execve(config["python"], argv, dict(os.environ))
+
+
+def _surround(config: Config, request: wire.Message, log: int) -> None:
+    os.setsid()
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGTERM)
+    _standard_streams(log)
+    os.environ.update(request["env"])
+    if config["level"] == "namespace":
+        sandbox.enter_session(config, request)
+    else:
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        _scratch(config["folder"], request["scratch"])
+        _limit(request["limits"])
+    # Init can be neither traced nor read by the agent, which has the same user id.
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)
+
+
+def _standard_streams(log: int) -> None:
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(nothing)
+    os.close(log)
+
+
+def _limit(limits: dict[str, int]) -> None:
+    """What a plain process can be bound by; memory is watched by the runtime."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for kind, value in (
+        (resource.RLIMIT_NOFILE, limits["open_files"]),
+        (resource.RLIMIT_FSIZE, limits["disk_mb"] * 1024 * 1024),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (bound, bound))
+
+
+def _scratch(folder: str, scratch: str) -> None:
+    """An own home, an own temporary folder, and an own copy of the agent's folder to work in."""
+    home, temporary, work = (os.path.join(scratch, name) for name in ("home", "tmp", "work"))
+    os.makedirs(home, mode=0o700)
+    os.makedirs(temporary, mode=0o700)
+    if _size(folder) <= COPY_BYTES:
+        shutil.copytree(folder, work, symlinks=True)
+    else:
+        os.makedirs(work, mode=0o700)
+        for name in os.listdir(folder):
+            os.symlink(os.path.join(folder, name), os.path.join(work, name))
+    os.environ.update(HOME=home, TMPDIR=temporary)
+    tempfile.tempdir = None  # it remembers the zygote's
+    os.chdir(work)
+
+
+def _size(folder: str) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            total += os.lstat(os.path.join(place, name)).st_size
+        if total > COPY_BYTES:
+            break
+    return total
+
+
+def _reseed() -> None:
+    """Generators that CPython does not reseed at a fork: all sessions would draw the same."""
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.seed()
+
+
+def _init(config: Config, channel: socket.socket, agent: int) -> NoReturn:
+    reading, writing = socket.socketpair()
+    reading.setblocking(False)
+    writing.setblocking(False)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    reason = "stopped"
+    try:
+        wire.send(channel, {"ready": True})
+        reason = _attend(channel, reading, agent)
+    finally:
+        # A process namespace dies with its first process; without one there is a sweep.
+        if config["level"] == "process" and tree.children():
+            tree.end_below(os.getpid())
+        try:
+            wire.send(channel, {"ended": reason})
+        except OSError:
+            pass
+        os._exit(0)
+
+
+def _attend(channel: socket.socket, wakeups: socket.socket, agent: int) -> str:
+    poller = select.poll()
+    poller.register(channel, select.POLLIN)
+    poller.register(wakeups, select.POLLIN)
+    while True:
+        for descriptor, _ in poller.poll():
+            if descriptor == wakeups.fileno():
+                if signal.SIGTERM in wakeups.recv(4096):
+                    return "the zygote has ended"
+                status = tree.reap().get(agent)
+                if status is not None:
+                    code = os.waitstatus_to_exitcode(status)
+                    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+            else:
+                received = wire.receive(channel)
+                if received is None:
+                    return "the runtime has gone"
+                if received[0].get("do") == "end":
+                    return "stopped"
+                _answer(channel, received[0])
+
+
+def _answer(channel: socket.socket, request: wire.Message) -> None:
+    """``listen`` and ``dial``: sockets belong to the network in which they are made."""
+    sock = socket.socket()
+    try:
+        if request["do"] == "listen":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("127.0.0.1", request["port"]))
+            sock.listen(256)
+        else:
+            sock.settimeout(1.0)
+            sock.connect(("127.0.0.1", request["port"]))
+        wire.send(channel, {"n": request["n"]}, [sock.fileno()])
+    except OSError as error:
+        refused = isinstance(error, ConnectionRefusedError)
+        wire.send(channel, {"n": request["n"], "error": str(error), "refused": refused})
+    finally:
+        sock.close()

@@ -1,0 +1,232 @@
+"""A prepared agent: its zygote behind a control socket, and the spawning of sessions from it.
+
+Owns the keeper process and all below it. A zygote that has died is started again at the next
+spawn. Levels differ in what they tell the zygote and the sessions, not in how they talk to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import shutil
+import socket
+from pathlib import Path
+from typing import Any, Literal
+
+from ...errors import IsolationError
+from .. import relay
+from . import cgroup, watchdog
+from .base import Agent, Compute, SessionSpec
+from .channel import Channel, Closed
+from .compute import SessionCompute
+from .inside import wire
+from .pool import Pool
+from .scratch import Scratch
+from .zygote import CONTRACT_PORT, CannotFork, Zygote, within
+
+logger = logging.getLogger(__name__)
+
+Mode = Literal["zygote", "exec"]
+START_S = 15.0
+"""For a session's surroundings; its agent's own start is not in it."""
+
+
+class ProcessTemplate:
+    """Sessions as plain processes; the namespace level builds on it."""
+
+    level: str = "process"
+    own_network = False
+    own_processes = False
+    """Whether the end of its first process is the end of all of a session."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.mode: Mode = "zygote"
+        self.note = ""
+        self.scratch = Scratch()
+        self._zygote: Zygote | None = None
+        self._starting = asyncio.Lock()
+        self._count = 0
+        self._binds = False
+        """Whether the agent listens on the contract's port itself."""
+        self._running: set[SessionCompute] = set()
+        self.readable: list[str] = []
+        """What sessions may read, at the level where they see the machine's files."""
+        self._pool = Pool(agent.pool, self._start_ahead)
+        self._groups = cgroup.find()
+        self._watchdog: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        if self.level == "process" and self.agent.network in ("none", "allowlist"):
+            raise IsolationError(
+                f"network level {self.agent.network!r} needs isolation level 'namespace': at level "
+                "'process' sessions share the machine's network"
+            )
+        program = not self.agent.entry.endswith(".py")
+        if program or not self.agent.zygote:
+            self.mode, self._binds = "exec", program
+            self.note = f"{self.agent.entry} is not Python" if program else "zygote is switched off"
+        try:
+            await self._ensure_zygote()
+        except CannotFork as error:
+            self.mode, self._binds = "exec", error.binds
+            self.note = f"every session starts a fresh interpreter: {error}"
+            logger.info("runtime=<%s> | cannot fork | %s", self.agent.runtime_id, error)
+            await self._ensure_zygote()
+        if not self._groups.memory:
+            watch = watchdog.watch(lambda: self._running, self.agent.limits.memory_mb)
+            self._watchdog = asyncio.create_task(watch, name="memory watchdog")
+        if self._binds and not self.own_network:
+            raise IsolationError(
+                f"{self.agent.entry} binds port {CONTRACT_PORT} itself, and at isolation level "
+                "'process' all sessions share the machine's ports. Serve with app.run(), or use "
+                "level 'namespace'"
+            )
+
+    async def _ensure_zygote(self) -> Zygote:
+        async with self._starting:
+            if self._zygote is None or not self._zygote.alive:
+                if self._zygote is not None:
+                    await self._zygote.close()
+                self._zygote = await Zygote.start(self.agent, self.config(), self.environment())
+            return self._zygote
+
+    def environment(self) -> dict[str, str]:
+        """Of the zygote: what all sessions share. Never the runtime's own variables."""
+        return {
+            "PATH": os.defpath,
+            "LANG": "C.UTF-8",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            # numpy's BLAS starts its threads at import, and what has threads cannot be forked.
+            "OPENBLAS_NUM_THREADS": "1",
+            **self.agent.env,
+        }
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "level": self.level,
+            "mode": self.mode,
+            "folder": str(self.agent.folder),
+            "entry": self.agent.entry,
+            "python": self.agent.python,
+            "port": CONTRACT_PORT,
+            "binds": self._binds,
+            "scratch": str(self.scratch.path),
+            "readable": self.readable,
+        }
+
+    def request(self, spec: SessionSpec) -> dict[str, Any]:
+        return {
+            "env": dict(spec.env),
+            "limits": dataclasses.asdict(self.agent.limits),
+            "scratch": str(self.scratch.path / str(self._count)),
+        }
+
+    async def spawn(self, spec: SessionSpec) -> Compute:
+        # What waits has been started without this session's environment.
+        ready = None if spec.env else self._pool.take(spec.log_path)
+        self._pool.refill(spec.log_path.parent)
+        return ready or await self._start(spec)
+
+    async def _start_ahead(self, log: Path) -> SessionCompute:
+        return await self._start(SessionSpec("(ready)", {}, log))
+
+    async def _start(self, spec: SessionSpec) -> SessionCompute:
+        self._count += 1
+        request = self.request(spec)
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        address = listener.getsockname()
+        ours, theirs = wire.pair()
+        opened = [ours, theirs, listener]
+        group = self._groups.make(self.agent.limits, processes=not self.own_processes)
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            log = os.open(spec.log_path, flags, 0o600)
+            try:
+                descriptors = [listener.fileno(), log, theirs.fileno()]
+                handle = await self._fork(request, descriptors)
+            finally:
+                os.close(log)
+            opened.remove(ours)
+            if self._binds:
+                opened.remove(listener)
+        except (Closed, OSError) as error:
+            await asyncio.to_thread(group.remove)
+            raise IsolationError(f"cannot start session {spec.session_id}: {error}") from error
+        finally:
+            for sock in opened:
+                sock.close()
+        compute = await self._await_session(handle, Channel(ours), address, group, request)
+        if self._binds:
+            await self._dial_in(compute, listener)
+        return compute
+
+    async def _fork(self, request: wire.Message, descriptors: list[int]) -> int:
+        try:
+            return await (await self._ensure_zygote()).fork(request, descriptors)
+        except Closed:
+            logger.warning("runtime=<%s> | zygote has died, starting again", self.agent.runtime_id)
+            return await (await self._ensure_zygote()).fork(request, descriptors)
+
+    async def _dial_in(self, compute: SessionCompute, listener: socket.socket) -> None:
+        """The way to an agent that listens on its own port in its own network."""
+
+        async def dial() -> relay.Streams:
+            async with asyncio.timeout(self.agent.init_timeout_s):
+                while True:
+                    try:
+                        sock = await compute.dial(CONTRACT_PORT)
+                        return await asyncio.open_connection(sock=sock)
+                    except ConnectionRefusedError:
+                        await asyncio.sleep(0.02)  # it has not come to listening yet
+
+        compute.doors.append(await relay.relay(listener, dial))
+
+    async def _await_session(
+        self,
+        handle: int,
+        channel: Channel,
+        address: tuple[str, int],
+        group: cgroup.Group,
+        request: wire.Message,
+    ) -> SessionCompute:
+        async def clean_up() -> None:
+            self._running.discard(compute)
+            if scratch := request.get("scratch"):
+                await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+
+        compute = SessionCompute(
+            handle,
+            channel,
+            address,
+            own_network=self.own_network,
+            own_processes=self.own_processes,
+            group=group,
+            clean_up=clean_up,
+        )
+        self._running.add(compute)
+        try:
+            message, _ = await within(START_S, channel.receive())
+        except (Closed, TimeoutError):
+            message = {"error": "its first process ended or hung"}
+        except BaseException:
+            await compute.kill()
+            raise
+        if "ready" not in message:
+            await compute.kill()
+            raise IsolationError(f"cannot isolate the session: {message.get('error')}")
+        return compute
+
+    async def close(self) -> None:
+        """Ends every session of the template, too."""
+        await self._pool.close()
+        await asyncio.gather(*(compute.kill() for compute in list(self._running)))
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        if self._zygote is not None:
+            await self._zygote.close()
+            self._zygote = None
+        await asyncio.to_thread(self.scratch.remove)

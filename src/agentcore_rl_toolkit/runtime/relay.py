@@ -1,0 +1,98 @@
+"""Bytes between two connections, each direction closed when its sender closes it.
+
+Nothing is buffered beyond what one read gives: what an engine streams, the agent sees at once,
+and a slow reader slows its sender.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 64 * 1024
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def join(one: Streams, two: Streams) -> None:
+    """Relays both ways until both ends have closed, or one has failed; then neither is open."""
+    ways = [
+        asyncio.create_task(_pump(one[0], two[1])),
+        asyncio.create_task(_pump(two[0], one[1])),
+    ]
+    try:
+        await asyncio.gather(*ways)
+    except OSError:
+        for _, writer in (one, two):
+            writer.transport.abort()
+    finally:
+        for way in ways:
+            way.cancel()
+        for _, writer in (one, two):
+            await shut(writer)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(CHUNK):
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+
+
+async def shut(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    try:
+        await writer.wait_closed()
+    except OSError:
+        pass
+
+
+class Door:
+    """A listener and the connections that came through it; closing it ends them all."""
+
+    def __init__(self, listener: socket.socket, handler: Handler) -> None:
+        self._listener, self._handler = listener, handler
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        self._listener.setblocking(False)
+        self._server = await asyncio.start_server(self._accept, sock=self._listener)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._handler(reader, writer)
+        except OSError as error:
+            logger.debug("error=<%s> | relayed connection failed", error)
+            writer.transport.abort()
+        finally:
+            await shut(writer)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        tasks = list(self._open)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def relay(listener: socket.socket, dial: Callable[[], Awaitable[Streams]]) -> Door:
+    """Every connection to ``listener`` is joined with a new one that ``dial`` makes."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await join((reader, writer), await dial())
+
+    door = Door(listener, handle)
+    await door.start()
+    return door

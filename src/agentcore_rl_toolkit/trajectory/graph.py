@@ -1,0 +1,403 @@
+"""A session while it is live: which turn a request continues, and which rows come of it all.
+
+Use, per model call: ``place`` the request by its messages, ``pin`` the placement to its prompt ids
+once they are known (made by the gateway, or returned by the engine), ``make_turn`` from it and the
+engine's answer, journal the turn, ``commit`` it. A graph rebuilt by committing the turns of a
+journal, in any order that has parents first, gives the same rows as the live one.
+
+Invariants: a turn never changes once committed; ids win over messages when they disagree; a prompt
+that does not extend a turn's ids exactly starts a fork, and no sampled id is given up for it.
+Not thread-safe: one loop owns a session.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ContractError
+from .drift import Drift, DriftCount, ForkKind, drift_of
+from .messages import Conversation, Digester, Message, answer_digest, extend, reasoning_of
+from .path import Node, SessionCount, build_rows, count_turns
+from .placement import Placement
+from .row import Row
+from .strand import TokenStore
+from .turn import ID_BYTES, Ids, Turn, pack_ids, pack_logprobs
+
+AnyIds = Sequence[int] | npt.NDArray[Any] | bytes
+
+
+class SessionGraph:
+    def __init__(
+        self, session_id: str, *, rollout_id: str | None = None, group_id: str | None = None
+    ) -> None:
+        self.session_id = session_id
+        self.rollout_id = rollout_id or session_id
+        self.group_id = group_id
+        self._next_seq = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self.drift = DriftCount()
+        self._nodes: dict[str, Node] = {}
+        self._stores: dict[str, TokenStore] = {}
+        self._by_slot: dict[str, list[Node]] = {}
+        self._asked: dict[bytes, list[Node]] = {}  # by the messages of the request
+        self._answered: dict[bytes, list[Node]] = {}  # by those and the answer
+        self._tips: dict[bytes, Node] = {}  # latest turn of each root
+        self._retries: dict[tuple[str, int], Node] = {}
+        self._digester = Digester()
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    # --- before sampling ----------------------------------------------------------------------
+
+    def place(
+        self,
+        *,
+        model: str = "",
+        messages: Sequence[Message] | None = None,
+        system: object = None,
+        tools: object = None,
+        prompt_ids: AnyIds | None = None,
+        retry_key: str | None = None,
+        choice: int = 0,
+    ) -> Placement:
+        """Which turn a request continues, or which kind of fork begins. Changes nothing.
+
+        Messages are chat-completions or Anthropic shaped dicts, or their raw JSON bytes; raw bytes
+        seen before are not parsed again, which makes a long history cheap.
+        """
+        retry = self._retries.get((retry_key, choice)) if retry_key is not None else None
+        placement = Placement(
+            model=model,
+            retry_of=retry.turn.turn_id if retry else None,
+            retry_key=retry_key,
+            choice=choice,
+        )
+        if messages is not None:
+            talk = self._digester.read(model, system, tools, messages)
+            placement = self._place_messages(placement, talk, messages)
+        elif retry is not None:
+            placement = dataclasses.replace(
+                placement, fork=ForkKind.RETRY, parent=retry.turn.turn_id, shared=retry.n_prompt
+            )
+        placement = dataclasses.replace(
+            placement, drift=drift_of(placement.fork, placement.parent is not None)
+        )
+        return placement if prompt_ids is None else self.pin(placement, prompt_ids)
+
+    def pin(self, placement: Placement, prompt_ids: AnyIds) -> Placement:
+        """The placement by exact ids: longest turn whose prompt + sampled begin ``prompt_ids``."""
+        prompt = pack_ids(prompt_ids)
+        if not prompt:
+            raise ContractError(f"session {self.session_id}: a prompt must have at least one id")
+        store, nodes = self._stores.get(placement.model), self._by_slot.get(placement.model, [])
+        fork, parent, shared = placement.fork, None, 0
+        if store is not None:
+            fork, parent, shared = self._pin_in(store, nodes, placement, prompt)
+        elif self._nodes:
+            fork = fork or ForkKind.SUBAGENT
+        lost = parent.n_total - shared if parent else 0
+        return dataclasses.replace(
+            placement,
+            parent=parent.turn.turn_id if parent else None,
+            shared=shared,
+            fork=fork,
+            drift=drift_of(fork, parent is not None),
+            lost=0 if fork in (ForkKind.RETRY, ForkKind.CHOICE) else lost,
+            delta=prompt[shared * ID_BYTES :],
+            has_ids=True,
+        )
+
+    def _place_messages(
+        self, placement: Placement, talk: Conversation, messages: Sequence[Message]
+    ) -> Placement:
+        matched, n_matched = self._match(talk, messages)
+        asked = self._asked.get(talk.chain, [])
+        fork, parent, shared = self._fork_of(placement, talk, matched, asked)
+        return dataclasses.replace(
+            placement,
+            root=talk.root,
+            chain=talk.chain,
+            n_messages=len(messages),
+            continues=matched.turn.turn_id if matched else None,
+            n_matched=n_matched,
+            fork=fork,
+            parent=parent.turn.turn_id if parent else None,
+            shared=shared,
+        )
+
+    def _match(self, talk: Conversation, messages: Sequence[Message]) -> tuple[Node | None, int]:
+        """Latest answer that the history replays, and how many messages that makes."""
+        for n in range(len(messages), 0, -1):
+            if nodes := self._answered.get(talk.chains[n]):
+                return _preferred(_by_reasoning(nodes, messages[n - 1])), n
+        return None, 0
+
+    def _fork_of(
+        self, placement: Placement, talk: Conversation, matched: Node | None, asked: list[Node]
+    ) -> tuple[ForkKind | None, Node | None, int]:
+        if placement.retry_of is not None:
+            retry = self._nodes[placement.retry_of]
+            return ForkKind.RETRY, retry, retry.n_prompt
+        if asked:
+            return ForkKind.CHOICE, asked[-1], asked[-1].n_prompt
+        if matched is not None:
+            went_on = bool(matched.children)
+            return ForkKind.REWRITE if went_on else None, matched, matched.n_total
+        return self._fresh_start(talk), None, 0
+
+    def _fresh_start(self, talk: Conversation) -> ForkKind | None:
+        if not self._nodes:
+            return None
+        tip = self._tips.get(talk.root)
+        if tip is None:
+            return ForkKind.SUBAGENT
+        if len(talk.chains) - 1 < tip.turn.n_messages:
+            return ForkKind.COMPACTION
+        return ForkKind.REWRITE if talk.answered else ForkKind.SUBAGENT
+
+    def _pin_in(
+        self, store: TokenStore, nodes: list[Node], placement: Placement, prompt: bytes
+    ) -> tuple[ForkKind | None, Node | None, int]:
+        """Classifies by ids; what the messages said decides only where ids leave it open."""
+        told = bool(placement.chain)
+        if same := [nodes[slot] for slot in store.same_prompts(prompt)]:
+            kind = ForkKind.RETRY if placement.retry_of else ForkKind.CHOICE
+            return kind, same[-1], same[-1].n_prompt
+        if found := [nodes[slot] for slot in store.longest_prefixes(prompt)]:
+            node = _preferred([n for n in found if n.turn.turn_id == placement.continues] or found)
+            claimed = self._nodes.get(placement.continues or "")
+            if claimed is None or claimed.n_total <= node.n_total:
+                gone_on = placement.retry_of is None and bool(node.children)
+                fork = ForkKind.RETRY if placement.retry_of else None
+                return ForkKind.REWRITE if gone_on else fork, node, node.n_total
+        best = store.best_common(prompt)
+        parent, shared = (nodes[best[0]], best[1]) if best else (None, 0)
+        if placement.continues and placement.fork in (None, ForkKind.REWRITE):
+            claimed = self._nodes[placement.continues]
+            if claimed.model == placement.model and claimed.slot is not None:
+                return ForkKind.DRIFT, *_nearer(claimed, parent, shared, store, prompt)
+        if told:
+            return placement.fork or ForkKind.SUBAGENT, parent, shared
+        return self._fork_by_ids(placement, parent, shared, prompt), parent, shared
+
+    def _fork_by_ids(
+        self, placement: Placement, parent: Node | None, shared: int, prompt: bytes
+    ) -> ForkKind:
+        """Without messages: what differs in a first prompt is another conversation."""
+        if placement.retry_of:
+            return ForkKind.RETRY
+        if parent is None:
+            return ForkKind.SUBAGENT
+        first = parent
+        while first.path_parent is not None:
+            first = first.path_parent
+        if shared < first.n_prompt:
+            return ForkKind.SUBAGENT
+        tip = parent
+        while tip.children:
+            tip = tip.children[-1]
+        shorter = len(prompt) // ID_BYTES < tip.n_total
+        return ForkKind.COMPACTION if shorter else ForkKind.REWRITE
+
+    # --- after sampling -----------------------------------------------------------------------
+
+    def make_turn(
+        self,
+        placement: Placement,
+        *,
+        sampled: AnyIds = b"",
+        logprobs: Sequence[float | None] | npt.NDArray[Any] | bytes | None = None,
+        train: bool = True,
+        **fields: Any,
+    ) -> Turn:
+        """A checked turn with the next ``seq``; other fields of ``Turn`` by name.
+
+        Log-probabilities may be missing only for untrained models and for turns with an error.
+        """
+        if train and not placement.has_ids and fields.get("error") is None:
+            raise ContractError(
+                f"session {self.session_id}: a trained turn needs its prompt ids; pin() them"
+            )
+        optional = logprobs is None and (not train or fields.get("error") is not None)
+        seq, self._next_seq = self._next_seq, self._next_seq + 1
+        held = placement.has_ids
+        return Turn(
+            turn_id=f"{self.session_id}/{seq}",
+            session_id=self.session_id,
+            seq=seq,
+            parent=placement.parent if held else placement.continues,
+            fork=placement.fork.value if placement.fork else None,
+            model=placement.model,
+            train=train,
+            prompt_shared=placement.shared if held else 0,
+            prompt_delta=placement.delta,
+            sampled=pack_ids(sampled),
+            logprobs=b"" if optional else pack_logprobs(logprobs),
+            choice=placement.choice,
+            retry_key=placement.retry_key,
+            root=placement.root,
+            chain=placement.chain,
+            n_messages=placement.n_messages,
+            **fields,
+        ).check()
+
+    def commit(self, turn: Turn) -> None:
+        """Adds a turn, without its request. Its parent must be here already."""
+        if turn.turn_id in self._nodes:
+            raise ContractError(f"turn {turn.turn_id} is committed twice")
+        parent = self._parent_of(turn)
+        node = Node(turn=msgspec.structs.replace(turn, request=b""), delivered=turn.delivered)
+        if turn.has_ids:
+            self._store(node, parent)
+            self._count_drift(turn, parent)
+        self._nodes[turn.turn_id] = node
+        self._next_seq = max(self._next_seq, turn.seq + 1)
+        self._index(node)
+
+    def mark_delivered(self, turn_id: str, delivered: bool) -> None:
+        """What was learnt about a committed turn after it was journalled."""
+        self._nodes[turn_id].delivered = delivered
+
+    def retract(self, turn_id: str) -> list[str]:
+        """Takes back a turn that the journal could not keep, and all that shares its ids.
+
+        Without it a later turn would be stored as a delta to ids that no reader can find. It costs
+        as much as the session is long, and is needed only when a disk fails.
+        """
+        gone = {turn_id} & self._nodes.keys()
+        kept: list[Node] = []
+        for node in self._ordered():
+            if node.turn.turn_id in gone or node.turn.parent in gone:
+                gone.add(node.turn.turn_id)
+            else:
+                kept.append(node)
+        self._clear()
+        for node in kept:
+            self.commit(node.turn)
+            self.mark_delivered(node.turn.turn_id, node.delivered)
+        return sorted(gone)
+
+    def _parent_of(self, turn: Turn) -> Node | None:
+        if turn.parent is None:
+            return None
+        parent = self._nodes.get(turn.parent)
+        if parent is None:
+            raise ContractError(f"turn {turn.turn_id} continues {turn.parent}, which is not here")
+        if turn.prompt_shared > parent.n_total:
+            raise ContractError(f"turn {turn.turn_id} shares more ids than its parent has")
+        return parent
+
+    def _store(self, node: Node, parent: Node | None) -> None:
+        turn = node.turn
+        store = self._stores.setdefault(turn.model, TokenStore())
+        slot = parent.slot if parent and parent.model == turn.model else None
+        if turn.prompt_shared and slot is None:
+            raise ContractError(f"turn {turn.turn_id} shares ids with a turn of another model")
+        node.slot = store.add(slot, turn.prompt_shared, turn.prompt_delta, turn.sampled)
+        self._by_slot.setdefault(turn.model, []).append(node)
+        while parent is not None and (parent.slot is None or parent.n_total > turn.prompt_shared):
+            parent = parent.path_parent
+        if parent is not None:
+            node.path_parent = parent
+            parent.children.append(node)
+
+    def _count_drift(self, turn: Turn, parent: Node | None) -> None:
+        fork = ForkKind(turn.fork) if turn.fork else None
+        kind = drift_of(fork, parent is not None)
+        repeats = parent is None or fork in (ForkKind.RETRY, ForkKind.CHOICE)
+        lost = 0 if parent is None or repeats else parent.n_total - turn.prompt_shared
+        self.drift.add(kind, turn.prompt_shared if kind is Drift.CLEAN else lost)
+
+    def _index(self, node: Node) -> None:
+        turn = node.turn
+        if turn.retry_key is not None:
+            self._retries[(turn.retry_key, turn.choice)] = node
+        if not turn.chain:
+            return
+        self._tips[turn.root] = node
+        self._asked.setdefault(turn.chain, []).append(node)
+        answer = answer_digest(turn.response) if turn.response else None
+        if answer is not None:
+            self._answered.setdefault(extend(turn.chain, answer), []).append(node)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def ids(self, turn_id: str) -> Ids:
+        """Prompt + sampled ids of a turn, as an array of its own."""
+        node = self._nodes[turn_id]
+        if node.slot is None:
+            return np.zeros(0, np.int32)
+        return self._stores[node.model].ids(node.slot)
+
+    def turn(self, turn_id: str) -> Turn:
+        """A committed turn, without its request."""
+        return self._nodes[turn_id].turn
+
+    def turns(self) -> list[Turn]:
+        return [node.turn for node in self._ordered()]
+
+    def find_retry(self, retry_key: str, choice: int = 0) -> Turn | None:
+        """The latest turn of that call, delivered or not."""
+        node = self._retries.get((retry_key, choice))
+        return node.turn if node else None
+
+    def is_delivered(self, turn_id: str) -> bool:
+        """Handed to the agent, or replayed by it, which proves that it arrived."""
+        node = self._nodes[turn_id]
+        return node.delivered or bool(node.children)
+
+    def rows(self, metadata: Mapping[str, Any] | None = None) -> list[Row]:
+        """Every trained turn in exactly one row; turns of untrained models give none."""
+        return build_rows(
+            self._ordered(),
+            lambda node: self.ids(node.turn.turn_id),
+            session_id=self.session_id,
+            rollout_id=self.rollout_id,
+            group_id=self.group_id,
+            metadata=metadata or {},
+        )
+
+    def count(self) -> SessionCount:
+        return count_turns(self._ordered())
+
+    def _ordered(self) -> list[Node]:
+        return sorted(self._nodes.values(), key=lambda node: node.turn.seq)
+
+
+def _preferred(nodes: Sequence[Node]) -> Node:
+    """Of turns with equal content: one that was delivered, and the latest of those."""
+    return max(nodes, key=lambda node: (node.delivered, node.turn.seq))
+
+
+def _by_reasoning(nodes: list[Node], replayed: Message) -> list[Node]:
+    if len(nodes) == 1:
+        return nodes
+    message = msgspec.json.decode(replayed) if isinstance(replayed, bytes) else replayed
+    kept = reasoning_of(message)
+    same = [n for n in nodes if reasoning_of(msgspec.json.decode(n.turn.response)) == kept]
+    return same if kept and same else nodes
+
+
+def _nearer(
+    claimed: Node, parent: Node | None, shared: int, store: TokenStore, prompt: bytes
+) -> tuple[Node | None, int]:
+    """The claimed turn as parent unless another shares more ids."""
+    common = store.common(claimed.slot, prompt) if claimed.slot is not None else 0
+    return (claimed, common) if common >= shared else (parent, shared)
+
+
+def rebuild(session_id: str, turns: Iterable[Turn], **fields: Any) -> SessionGraph:
+    """A graph from journalled turns, parents first."""
+    graph = SessionGraph(session_id, **fields)
+    for turn in turns:
+        graph.commit(turn)
+    return graph

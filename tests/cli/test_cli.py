@@ -1,0 +1,142 @@
+"""The commands as a user types them, against a real runtime."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentcore_rl_toolkit.runtime.thread import RuntimeThread
+
+ROOT = Path(__file__).resolve().parents[2]
+ECHO = ROOT / "tests" / "agents" / "echo_agent"
+
+
+def art(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "agentcore_rl_toolkit.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        input=stdin,
+        timeout=100,
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RuntimeThread]:
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ART_HOME", str(home))
+        with RuntimeThread(port=0, home=home) as runtime:
+            yield runtime
+
+
+@pytest.fixture(scope="module")
+def arn(runtime: RuntimeThread) -> str:
+    done = art("deploy", str(ECHO), "--local")
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"arn:aws:\S+", done.stdout)
+    assert found is not None
+    assert f"art invoke {found[0]}" in done.stdout, "the next command is printed"
+    return found[0]
+
+
+def test_deploying_again_makes_a_new_version(arn: str) -> None:
+    done = art("deploy", str(ECHO / "rl_app.py"), "--local")
+    assert "version 2" in done.stdout
+    assert arn in done.stdout
+
+
+def test_invoke_prints_the_production_answer(arn: str) -> None:
+    done = art("invoke", arn, '{"return": {"answer": 42}}')
+    assert json.loads(done.stdout) == {"answer": 42}
+
+
+def test_invoke_as_rollout_prints_the_stored_result(arn: str) -> None:
+    done = art("invoke", arn, "-", "--rollout", stdin='{"return": {"rewards": 0.5}}')
+    result = json.loads(done.stdout)
+    assert (result["rewards"], result["status_code"]) == (0.5, 200)
+
+
+def test_invoke_tells_what_the_agent_said(arn: str) -> None:
+    done = art("invoke", arn, '{"raise": "no such file"}')
+    assert done.returncode == 1
+    assert "Agent said: no such file" in done.stderr
+
+
+def test_eval_writes_a_line_per_row_and_sums_up(arn: str, tmp_path: Path) -> None:
+    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    rows = [{"return": {"rewards": 1}}, {"return": {"rewards": 0}}, {"raise": "lost its way"}]
+    data.write_text("\n".join(json.dumps(row) for row in rows))
+    done = art("eval", str(data), "--agent", arn, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    entries = {e["index"]: e for e in map(json.loads, out.read_text().splitlines())}
+    assert [entries[i]["success"] for i in range(3)] == [True, True, False]
+    assert entries[2]["failure"] == "agent"
+    assert "3/3 done, 2 succeeded, mean reward 0.500" in done.stdout
+    assert "lost its way" in done.stdout
+
+    again = art("eval", str(data), "--agent", arn, "--out", str(out))
+    assert again.returncode == 0
+    assert len(out.read_text().splitlines()) == 3, "nothing runs twice"
+
+    data.write_text(json.dumps({"return": {"rewards": 7}}) + "\n")
+    other = art("eval", str(data), "--agent", arn, "--out", str(out))
+    assert other.returncode == 1
+    assert "holds results of other data" in other.stderr
+
+
+def test_doctor_finds_the_runtime_and_the_isolation_levels(runtime: RuntimeThread) -> None:
+    done = art("doctor", "--json")
+    checks = {check["what"]: check for check in json.loads(done.stdout)}
+    assert checks["local runtime"]["state"] == "ok"
+    assert runtime.url in checks["local runtime"]["said"]
+    assert "used by default" in " ".join(c["said"] for c in checks.values())
+
+
+BAD_CALLS = [
+    pytest.param(["invoke", "arn:nonsense", "{}"], "is not an AgentCore Runtime ARN", id="bad-arn"),
+    pytest.param(["invoke", "ARN", "[1]"], "must be a JSON object", id="payload-not-object"),
+    pytest.param(["invoke", "ARN", "{oops"], "is not JSON", id="payload-not-json"),
+    pytest.param(["invoke", "ARN", "@/no/such"], "cannot be read", id="payload-file-missing"),
+    pytest.param(["deploy", "/no/such", "--local"], "does not exist", id="folder-missing"),
+    pytest.param(["deploy", "/tmp", "--local"], "no rl_app.py", id="folder-without-agent"),
+    pytest.param(["deploy", "."], "only --local", id="aws-not-built-in"),
+    pytest.param(["eval", "/no/such", "--agent", "ARN"], "cannot be read", id="data-missing"),
+    pytest.param(
+        ["invoke", "ARN", "{}", "--rollout", "--session-id", "short"], "33", id="short-session-id"
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD_CALLS)
+def test_a_wrong_call_says_what_to_do(arn: str, call: list[str], message: str) -> None:
+    done = art(*(arn if part == "ARN" else part for part in call))
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_agent_that_does_not_import_shows_its_traceback(
+    runtime: RuntimeThread, tmp_path: Path
+) -> None:
+    folder = tmp_path / "broken_agent"
+    folder.mkdir()
+    (folder / "rl_app.py").write_text("import no_such_module\n")
+    done = art("deploy", str(folder), "--local")
+    assert done.returncode == 1
+    assert "No module named 'no_such_module'" in done.stderr
+
+
+def test_without_a_runtime_the_user_is_told_to_start_one(tmp_path: Path) -> None:
+    done = art("deploy", str(ECHO), "--local", "--endpoint", "http://127.0.0.1:9")
+    assert done.returncode == 1
+    assert "art runtime serve" in done.stderr

@@ -1,0 +1,88 @@
+"""Sessions that are started ahead."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agentcore_rl_toolkit.runtime.isolation.inside import tree
+from agentcore_rl_toolkit.runtime.isolation.template import ProcessTemplate
+
+from .conftest import ASGI, Workshop, eventually, ping, run_inside
+
+
+async def filled(workshop: Workshop, size: int = 2, **changes: object) -> ProcessTemplate:
+    template = await workshop.template(pool=size, **changes)
+    assert isinstance(template, ProcessTemplate)
+    await template.spawn(workshop.spec())
+    await eventually(lambda: len(template._pool) == size)
+    return template
+
+
+async def test_a_waiting_session_is_given_and_replaced(workshop: Workshop) -> None:
+    template = await filled(workshop)
+    waiting = {member.compute.pid for member in template._pool._ready}
+    spec = workshop.spec()
+    compute = await template.spawn(spec)
+    assert compute.pid in waiting
+    await run_inside(compute, "print('said')")
+    assert spec.log_path.read_text() == "said\n"
+    await eventually(lambda: len(template._pool) == 2)
+
+
+async def test_a_session_with_its_own_environment_is_started_for_it(workshop: Workshop) -> None:
+    template = await filled(workshop)
+    waiting = {member.compute.pid for member in template._pool._ready}
+    compute = await template.spawn(workshop.spec(MINE="1"))
+    assert compute.pid not in waiting
+    assert await run_inside(compute, "value = os.environ['MINE']") == "1"
+
+
+async def test_a_revived_session_goes_on_with_its_log(workshop: Workshop) -> None:
+    template = await filled(workshop)
+    spec = workshop.spec()
+    spec.log_path.write_text("before\n")
+    compute = await template.spawn(spec)
+    await run_inside(compute, "print('after')")
+    assert spec.log_path.read_text() == "before\nafter\n"
+
+
+async def test_a_waiting_session_that_died_is_not_given(workshop: Workshop) -> None:
+    template = await filled(workshop)
+    for member in template._pool._ready:
+        os.kill(member.compute.pid, 9)
+    await eventually(lambda: all(member.compute.ended for member in template._pool._ready))
+    compute = await template.spawn(workshop.spec())
+    assert await ping(compute) == "Healthy"
+
+
+async def test_an_agent_that_ends_on_its_own_is_not_started_for_ever(workshop: Workshop) -> None:
+    source = ASGI + "raise SystemExit(3)\n"
+    template = await workshop.template(source, pool=3, zygote=False)
+    first = await template.spawn(workshop.spec())
+    assert await first.wait() == "exit code 3"
+    assert isinstance(template, ProcessTemplate)
+    await eventually(lambda: template._pool._filling is not None and template._pool._filling.done())
+    assert len(template._pool) <= 3
+
+
+async def test_closing_ends_what_waits_and_removes_its_logs(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    template = await filled(workshop, size=3)
+    waiting = [member.compute.pid for member in template._pool._ready]
+    family = [pid for one in waiting for pid in (one, *tree.descendants(one))]
+    await template.close()
+    assert not [pid for pid in family if os.path.exists(f"/proc/{pid}")]
+    assert not list(tmp_path.glob(".ready-*"))
+
+
+@pytest.mark.parametrize("zygote", [True, False], ids=["forked", "fresh"])
+async def test_nothing_waits_without_a_pool(workshop: Workshop, zygote: bool) -> None:
+    template = await workshop.template(zygote=zygote)
+    compute = await template.spawn(workshop.spec())
+    assert await ping(compute) == "Healthy"
+    assert isinstance(template, ProcessTemplate)
+    assert len(template._pool) == 0
