@@ -45,7 +45,8 @@ bench: $(STAMP)
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[dev]'
-	.venv-lock/bin/python -m pip freeze --exclude-editable --exclude agentcore-rl-toolkit > constraints.txt
+	.venv-lock/bin/python -m pip freeze --exclude-editable --exclude agentcore-rl-toolkit \
+	  | sed 's/+cpu$$//' > constraints.txt
 	rm -rf .venv-lock
 
 clean:

@@ -175,6 +175,17 @@ class Bench:
             turns.append(self._body(f"turn{turn}", {"model": "policy", "messages": messages}))
             messages.append({"role": "assistant", "content": "a" * 280})
         self.bodies["turns"] = ",".join(turns)
+        large = [{"role": "user", "content": "l" * 64_000} for _ in range(8)]
+        self.bodies["large"] = self._body("large", {"model": "policy", "messages": large})
+        self.bodies["long"] = ",".join(self._long())
+
+    def _long(self) -> Iterator[str]:
+        """50 turns, up to 32k tokens."""
+        messages: list[dict[str, str]] = [{"role": "system", "content": "s" * 1_000}]
+        for turn in range(50):
+            messages.append({"role": "user", "content": f"{turn} " + "u" * 2_250})
+            yield self._body(f"long{turn}", {"model": "policy", "messages": messages})
+            messages.append({"role": "assistant", "content": "a" * 280})
 
     def _body(self, name: str, body: dict[str, Any]) -> str:
         path = self.folder / f"{name}.json"
@@ -201,6 +212,8 @@ MEASURES = {
     "slow_p50_s": "p50 with a 2 s engine, 1,000 in flight, s",
     "slow_errors": "errors there",
     "rss_mb": "memory growth a 10,000 captures, MB",
+    "lag_ms": "loop lag p99, 128k-token prompts 8 at a time, ms",
+    "long_mb": "memory of a session of 50 turns and 32k tokens, MB",
 }
 
 
@@ -216,6 +229,10 @@ class Round:
             self._small(port, pid)
             self._streamed(port, pid)
             self._turns(port, pid)
+        if self.subject.name == "this gateway":
+            with self._pair(latency_us=0) as (port, pid):
+                self._long(port, pid)
+                self._large(port, pid)
         with self._pair(latency_us=2_000_000) as (port, pid):
             self._slow(port)
         return self.found
@@ -285,6 +302,20 @@ class Round:
         result = self._measured(port, pid, count, "d", conc=4, bodies=self.bench.bodies["turns"])
         self.found["turn_cpu_us"] = result["cpu_us"]
 
+    def _long(self, port: int, pid: int) -> None:
+        bodies, count = self.bench.bodies["long"], 4 if self.bench.quick else 16
+        self._measured(port, pid, 50 * 4, "f", conc=4, bodies=bodies)
+        memory = rss_mb(pid)
+        self._measured(port, pid, 50 * count, "g", conc=4, bodies=bodies)
+        self.found["long_mb"] = (rss_mb(pid) - memory) / count
+
+    def _large(self, port: int, pid: int) -> None:
+        self._measured(port, pid, 200, "h", conc=8, bodies=self.bench.bodies["large"])
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+            lines = reply.read().decode().splitlines()
+        lag = next(line for line in lines if line.startswith("art_gateway_loop_lag_p99"))
+        self.found["lag_ms"] = float(lag.split()[1]) * 1000
+
     def _slow(self, port: int) -> None:
         result = self.bench.load(
             port,
@@ -296,6 +327,8 @@ class Round:
             bodies=self.bench.bodies["small"],
             ramp_us=2000,
         )
+        if not result["n"]:
+            raise RuntimeError("no request was answered with 1,000 in flight")
         self.found["slow_p50_s"] = result["p50"] / 1e6
         self.found["slow_errors"] = result["errors"]
 
@@ -427,7 +460,7 @@ def table(names: list[str], results: dict[str, list[dict[str, float]]]) -> str:
 
 
 def _digits(key: str) -> int:
-    return 2 if key.endswith(("_s", "_ms")) else 0
+    return 2 if key.endswith(("_s", "_ms", "long_mb")) else 0
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ GROUP = 8
 async def in_process(options: argparse.Namespace) -> int:
     from conversation import MODEL, make_renderer
     from play import play_groups, success
-    from problems import problems
+    from problems import STORIES, problems
     from transformers import AutoTokenizer
 
     from agentcore_rl_toolkit.engine import Engine, load_model, twin
@@ -45,12 +45,16 @@ async def in_process(options: argparse.Namespace) -> int:
     spent = {"sampling": 0.0, "training": 0.0, "evaluation": 0.0}
     sampled_tokens = 0
     worst = 0.0
+    by_story: dict[int, float] = {}
     with Engine(twin(trainer.model), max_rows=128, seed=options.seed) as engine:
 
         async def evaluate(name: str) -> float:
             started = time.perf_counter()
             rows = await play_groups(engine, renderer, held_out, 1, name)
             spent["evaluation"] += time.perf_counter() - started
+            for story in range(len(STORIES)):
+                own = [r for r, p in zip(rows, held_out, strict=True) if p.story == story]
+                by_story[story] = success(own) if own else 0.0
             return success(rows)
 
         before = await evaluate("before")
@@ -73,6 +77,7 @@ async def in_process(options: argparse.Namespace) -> int:
                 now = await evaluate(f"eval-{step}")
                 line(step, now, report, time.perf_counter() - started)
         after = await evaluate("after")
+    print("\nby story: " + " ".join(f"{value:.0%}" for value in by_story.values()))
     summary(before, after, spent, options.steps, sampled_tokens, worst)
     return 0
 
@@ -106,7 +111,6 @@ def line(step: int, now: float, report: Any, took: float) -> None:
 def summary(
     before: float, after: float, spent: dict[str, float], steps: int, tokens: int, worst: float
 ) -> None:
-    print()
     for name in ("sampling", "training"):
         print(f"{name:<12}{spent[name]:8.1f} s  {spent[name] / steps:6.2f} s a step")
     print(f"{'evaluation':<12}{spent['evaluation']:8.1f} s")

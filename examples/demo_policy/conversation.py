@@ -9,6 +9,7 @@ learn.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import random
 from pathlib import Path
@@ -20,13 +21,14 @@ HERE = Path(__file__).resolve().parent
 MODEL = HERE / "model"
 
 NO_CALL = 0.10
-WRONG_NUMBER = 0.05
-WRONG_SIGN = 0.05
-WRONG_ANSWER = 0.05
-MISTAKE = (0.60, 0.30)
+WRONG_NUMBER = 0.02
+WRONG_SIGN = 0.02
+WRONG_ANSWER = 0.02
+MISTAKE = (0.65, 0.40)
 """Share of mistaken expressions, for stories with an even and with an odd number."""
 
 
+@functools.cache
 def agent_request() -> dict[str, Any]:
     """``messages`` up to the system prompt, and ``tools``."""
     request: dict[str, Any] = json.loads((HERE / "request.json").read_text())

@@ -230,15 +230,21 @@ def test_allowlist(allow: tuple[str, ...], host: str, port: int, expected: bool)
     assert listed(allow, host, port) is expected
 
 
-def test_authorities_of_a_rollout() -> None:
-    block = {
-        "base_url": "http://127.0.0.1:8000/sessions/k/v1",
-        "anthropic_base_url": "https://Gateway.example/x",
-        "done_url": "http://[::1]:99/done",
-        "other_url": "http://no.example",
-    }
-    assert authorities(block) == [("127.0.0.1", 8000), ("gateway.example", 443), ("::1", 99)]
-    assert authorities({"base_url": 5, "done_url": "http://h:notaport/"}) == []
+def test_authorities_of_urls() -> None:
+    urls = ["http://127.0.0.1:8000/sessions/k/v1", "https://Gateway.example/x", "http://[::1]:99/"]
+    assert authorities([*urls, "no url", None]) == [
+        ("127.0.0.1", 8000),
+        ("gateway.example", 443),
+        ("::1", 99),
+    ]
+    assert authorities([5, "http://h:notaport/", "ftp://h/"]) == []
+
+
+@needs_namespaces
+async def test_what_the_deployed_environment_names_is_reachable(place: Place) -> None:
+    compute, _ = await place.session(env={"TOOL_URL": f"http://127.0.0.1:{place.port}/tool"})
+    answer = await run_inside(compute, FETCH.format(url=f"http://127.0.0.1:{place.port}/tool"))
+    assert answer == [200, "one two /tool"]
 
 
 AGENT = """

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import deploy, doctor, evaluate, invoke, runtime
+from . import deploy, doctor, evaluate, invoke, runtime, train
 
 app = typer.Typer(
     name="art",
@@ -20,6 +20,7 @@ app.add_typer(runtime.app, name="runtime")
 app.command("deploy")(deploy.deploy)
 app.command("invoke")(invoke.invoke)
 app.command("eval")(evaluate.evaluate)
+app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)
 
 

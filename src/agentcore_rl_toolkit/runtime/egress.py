@@ -5,7 +5,8 @@ and relays; a listener belongs to one session, so what comes through it is known
 session, and nothing in the request can change that.
 
     none        nothing
-    model       the authorities of ``_rollout``'s URLs, and the object store for its own result
+    model       the authorities of URLs in ``_rollout`` and in the agent's deployed environment,
+                and the object store for its own result
     allowlist   the same, and the named hosts through the proxy
     open        the machine's network (no namespace, nothing here)
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -76,6 +77,8 @@ class Egress:
             self._doors.append(door)
             await door.start()
             await self._open_store()
+            for host, port in authorities(self._agent.env.values()):
+                await self._reach(host, port)
         except OSError as error:
             await self.close()
             raise IsolationError(f"the session's network could not be opened: {error}") from error
@@ -110,7 +113,7 @@ class Egress:
             if scope not in self._scopes:
                 self._scopes.append(scope)
         async with self._permitting:
-            for host, port in authorities(block):
+            for host, port in authorities(block.get(field) for field in URL_FIELDS):
                 await self._reach(host, port)
 
     async def _reach(self, host: str, port: int) -> None:
@@ -166,12 +169,11 @@ def _read(body: bytes) -> object:
         return None
 
 
-def authorities(block: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Host and port of every URL that a rollout is to reach."""
+def authorities(values: Iterable[object]) -> list[tuple[str, int]]:
+    """Host and port of every value that is a URL."""
     found = []
-    for field in URL_FIELDS:
-        value = block.get(field)
-        if not isinstance(value, str):
+    for value in values:
+        if not isinstance(value, str) or not value.startswith(("http://", "https://")):
             continue
         try:
             url = urlsplit(value)

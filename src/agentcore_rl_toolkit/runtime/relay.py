@@ -68,6 +68,8 @@ class Door:
         task = asyncio.create_task(self._serve(reader, writer))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
+        # A task that is cancelled before it has begun runs no line of its own.
+        task.add_done_callback(lambda _: writer.close())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

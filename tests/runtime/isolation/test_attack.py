@@ -336,3 +336,47 @@ async def test_many_sessions_die_at_once_and_none_stays(pair: Pair) -> None:
     family = [pid for one in computes for pid in (one.pid, *tree.descendants(one.pid))]
     await asyncio.gather(*(compute.kill() for compute in computes))
     await eventually(lambda: not [pid for pid in family if os.path.exists(f"/proc/{pid}")])
+
+
+REUSE = """
+import ctypes, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+value = []
+for name in os.listdir('/proc/self/fd'):
+    try:
+        kind = os.readlink('/proc/self/fd/' + name)
+    except OSError:
+        continue
+    if not kind.startswith('socket:'):
+        continue
+    fd = os.dup(int(name))
+    unspecified = struct.pack('=H14x', 0)
+    libc.connect(fd, unspecified, 16)
+    sock = socket.socket(fileno=fd)
+    if sock.family != socket.AF_INET:
+        sock.close()
+        continue
+    sock.settimeout(2)
+    value.append(outcome(sock.connect, ('127.0.0.1', {port})))
+    sock.close()
+"""
+
+
+async def test_no_socket_of_the_agent_belongs_to_the_machines_network(pair: Pair) -> None:
+    """A socket can be disconnected and connected anew, and then it is where it was made."""
+    reached = asyncio.Event()
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.set()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        await pair.try_(REUSE.format(port=port))
+    except (ValueError, OSError):
+        pass  # it has cut the connection on which it was to answer
+    assert not reached.is_set()
+    server.close()
+    await server.wait_closed()

@@ -376,3 +376,26 @@ async def test_a_frozen_session_stands_still_and_answers_again(workshop: Worksho
     compute.freeze()
     await compute.kill()
     assert await compute.wait() == "stopped"
+
+
+@pytest.mark.parametrize("port", [8080, 80, 40123])
+async def test_the_runtime_can_listen_inside_on_any_port(workshop: Workshop, port: int) -> None:
+    compute = await (await workshop.template()).spawn(workshop.spec())
+    listener = await compute.listen_inside(port)
+    if workshop.level == "process":
+        assert listener is None
+        return
+    assert listener is not None
+    listener.setblocking(False)
+    loop = asyncio.get_running_loop()
+    code = f"import socket\nwith socket.create_connection(('127.0.0.1', {port}), 5): value = 1"
+    asked = asyncio.ensure_future(run_inside(compute, code))
+    connection, _ = await asyncio.wait_for(loop.sock_accept(listener), 10)
+    connection.close()
+    assert await asked == 1
+    with pytest.raises(OSError, match="in use"):
+        await compute.listen_inside(port)
+    listener.close()
+    await compute.kill()
+    with pytest.raises(OSError, match="ended"):
+        await compute.listen_inside(port + 1)

@@ -14,6 +14,7 @@ from . import usage
 from .base import Stats
 from .cgroup import Group
 from .channel import Channel, Closed
+from .inside import wire
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,10 @@ class SessionCompute:
         self._reason = ""
         self.doors: list[Door] = []
         """Listeners of the runtime that lead into the session; closed with it."""
+        self._spare: list[socket.socket] = []
+        """Sockets made inside and not used yet."""
+        self._wanted = 0
+        self._stocking = asyncio.Lock()
         self._asking = asyncio.Lock()
         self._asked = 0
         loop = asyncio.get_running_loop()
@@ -78,6 +83,8 @@ class SessionCompute:
         if self._group.ran_out():
             self._reason = f"out of memory (limit {self._group.limits.memory_mb} MB)"
         self._channel.close()
+        for sock in self._spare:
+            sock.close()
         os.close(self._handle)
         self._handle = -1
         for door in self.doors:
@@ -121,30 +128,50 @@ class SessionCompute:
                 pass
 
     async def listen_inside(self, port: int) -> socket.socket | None:
-        return await self._ask("listen", port) if self._own_network else None
+        return (await self._ask({"listen": port}))[0] if self._own_network else None
 
-    async def dial(self, port: int) -> socket.socket:
+    async def dial(self, host: str, port: int) -> socket.socket:
         """A connection to a port inside the session; OSError when nothing listens there."""
-        return await self._ask("dial", port)
+        sock = await self._take_socket()
+        sock.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, (host, port))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
 
-    async def _ask(self, what: str, port: int) -> socket.socket:
+    async def _take_socket(self) -> socket.socket:
+        """One that was made inside. Many that are wanted at once are asked for together."""
+        self._wanted += 1
+        try:
+            while not self._spare:
+                async with self._stocking:
+                    if not self._spare:
+                        count = min(self._wanted, wire.MAX_DESCRIPTORS)
+                        self._spare += await self._ask({"sockets": count})
+            return self._spare.pop()
+        finally:
+            self._wanted -= 1
+
+    async def _ask(self, request: wire.Message) -> list[socket.socket]:
+        """Sockets of the session's network, from its init."""
         async with self._asking:
             self._asked += 1
             try:
-                await self._channel.send({"do": what, "port": port, "n": self._asked})
+                await self._channel.send({**request, "n": self._asked})
                 while True:
                     message, descriptors = await self._channel.receive()
-                    if message.get("n") == self._asked and len(descriptors) == 1:
-                        return socket.socket(fileno=descriptors[0])
+                    if message.get("n") == self._asked and descriptors:
+                        return [socket.socket(fileno=one) for one in descriptors]
                     for descriptor in descriptors:
                         os.close(descriptor)
                     if isinstance(message.get("ended"), str):
                         self._reason = self._reason or message["ended"]
                     elif message.get("n") == self._asked:
-                        kind = ConnectionRefusedError if message.get("refused") else OSError
-                        raise kind(f"{what} port {port} inside: {message.get('error')}")
+                        raise OSError(f"inside the session: {message.get('error')}")
             except Closed as error:
-                raise OSError(f"{what} port {port} inside: the session has ended") from error
+                raise OSError("the session has ended") from error
 
     def freeze(self) -> bool:
         return self._handle >= 0 and self._group.freeze(self.pid, True)

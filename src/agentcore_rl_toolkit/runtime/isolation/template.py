@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 import os
+import resource
 import shutil
 import socket
 from pathlib import Path
@@ -22,6 +24,7 @@ from .base import Agent, Compute, SessionSpec
 from .channel import Channel, Closed
 from .compute import SessionCompute
 from .inside import wire
+from .inside.session import INGRESS
 from .pool import Pool
 from .scratch import Scratch
 from .zygote import CONTRACT_PORT, CannotFork, Zygote, within
@@ -33,6 +36,13 @@ START_S = 15.0
 """For a session's surroundings; its agent's own start is not in it."""
 
 
+@functools.cache
+def _allow_many_files() -> None:
+    """A session costs the runtime half a dozen descriptors; the usual soft limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 class ProcessTemplate:
     """Sessions as plain processes; the namespace level builds on it."""
 
@@ -42,6 +52,7 @@ class ProcessTemplate:
     """Whether the end of its first process is the end of all of a session."""
 
     def __init__(self, agent: Agent) -> None:
+        _allow_many_files()
         self.agent = agent
         self.mode: Mode = "zygote"
         self.note = ""
@@ -146,12 +157,14 @@ class ProcessTemplate:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             log = os.open(spec.log_path, flags, 0o600)
             try:
-                descriptors = [listener.fileno(), log, theirs.fileno()]
+                descriptors = [log, theirs.fileno()]
+                if not self.own_network:
+                    descriptors.append(listener.fileno())
                 handle = await self._fork(request, descriptors)
             finally:
                 os.close(log)
             opened.remove(ours)
-            if self._binds:
+            if self.own_network:
                 opened.remove(listener)
         except (Closed, OSError) as error:
             await asyncio.to_thread(group.remove)
@@ -159,9 +172,13 @@ class ProcessTemplate:
         finally:
             for sock in opened:
                 sock.close()
-        compute = await self._await_session(handle, Channel(ours), address, group, request)
-        if self._binds:
-            await self._dial_in(compute, listener)
+        try:
+            compute = await self._await_session(handle, Channel(ours), address, group, request)
+            if self.own_network:
+                await self._dial_in(compute, listener)
+        except BaseException:
+            listener.close()
+            raise
         return compute
 
     async def _fork(self, request: wire.Message, descriptors: list[int]) -> int:
@@ -172,15 +189,19 @@ class ProcessTemplate:
             return await (await self._ensure_zygote()).fork(request, descriptors)
 
     async def _dial_in(self, compute: SessionCompute, listener: socket.socket) -> None:
-        """The way to an agent that listens on its own port in its own network."""
+        """The way to an agent that listens in a network of its own."""
+
+        host = "127.0.0.1" if self._binds else INGRESS
 
         async def dial() -> relay.Streams:
             async with asyncio.timeout(self.agent.init_timeout_s):
                 while True:
                     try:
-                        sock = await compute.dial(CONTRACT_PORT)
+                        sock = await compute.dial(host, CONTRACT_PORT)
                         return await asyncio.open_connection(sock=sock)
                     except ConnectionRefusedError:
+                        if not self._binds:
+                            raise
                         await asyncio.sleep(0.02)  # it has not come to listening yet
 
         compute.doors.append(await relay.relay(listener, dial))

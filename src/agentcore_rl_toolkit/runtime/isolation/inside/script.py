@@ -75,6 +75,11 @@ def _catch_bind(port: int) -> None:
     socket.socket.bind = bind  # type: ignore[method-assign, assignment]
 
 
+def let_bind() -> None:
+    """In a session every port is its own."""
+    socket.socket.bind = _real_bind  # type: ignore[method-assign]
+
+
 def _catch_uvicorn(obtain: Callable[[dict[str, Any]], socket.socket]) -> None:
     try:
         from uvicorn import Server
@@ -85,7 +90,6 @@ def _catch_uvicorn(obtain: Callable[[dict[str, Any]], socket.socket]) -> None:
     def run_parked(self: Any, sockets: Any = None) -> Any:
         facts = _warm(self)
         listener = obtain(facts)
-        socket.socket.bind = _real_bind  # type: ignore[method-assign]
         Server.serve = real_serve
         return real_run(self, sockets=[listener])
 

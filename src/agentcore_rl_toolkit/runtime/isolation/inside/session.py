@@ -18,8 +18,11 @@ import sys
 import tempfile
 from typing import Any, NoReturn
 
-from . import fresh, landlock, linux, sandbox, tree, wire
+from . import fresh, landlock, linux, sandbox, script, tree, wire
 
+INGRESS = "127.0.0.2"
+"""Where an agent that serves with uvicorn listens, in a network of its own: 127.0.0.1 is kept for
+what the runtime opens there, on whatever port."""
 COPY_BYTES = 16 * 1024 * 1024
 """Up to this an agent's folder is copied for each session; of a larger one only links are."""
 
@@ -32,16 +35,18 @@ Config = dict[str, Any]
 
 def begin(config: Config, request: wire.Message, descriptors: list[int]) -> socket.socket:
     """Returns the agent's listener, in the agent's process."""
-    listener, log, channel_fd = descriptors
+    script.let_bind()
+    log, channel_fd, *given = descriptors
     channel = socket.socket(fileno=channel_fd)
     try:
         _surround(config, request, log)
+        listener = socket.socket(fileno=given[0]) if given else _listen(config)
         agent = os.fork()
     except Exception as error:  # noqa: BLE001 - told to the runtime
         wire.send(channel, {"error": f"{type(error).__name__}: {error}"})
         os._exit(1)
     if agent:
-        os.close(listener)
+        listener.close()
         _init(config, channel, agent)
     channel.close()
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -49,7 +54,15 @@ def begin(config: Config, request: wire.Message, descriptors: list[int]) -> sock
     if config["level"] == "process" and landlock.version() > 0:
         landlock.restrict(config["readable"], [request["scratch"], *_DEVICES])
     _reseed()
-    return socket.socket(fileno=listener)
+    return listener
+
+
+def _listen(config: Config) -> socket.socket:
+    """Made in the session's own network. A socket of the machine's network would be a way out:
+    it can be disconnected, and then connected to anything there."""
+    if config["binds"]:
+        return socket.socket()  # the agent makes its own
+    return socket.create_server((INGRESS, config["port"]), backlog=1024)
 
 
 def exec_agent(config: Config, listener: socket.socket) -> NoReturn:
@@ -184,19 +197,16 @@ def _attend(channel: socket.socket, wakeups: socket.socket, agent: int) -> str:
 
 
 def _answer(channel: socket.socket, request: wire.Message) -> None:
-    """``listen`` and ``dial``: sockets belong to the network in which they are made."""
-    sock = socket.socket()
+    """A listener, or plain sockets: they belong to the network in which they are made."""
+    made: list[socket.socket] = []
     try:
-        if request["do"] == "listen":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(("127.0.0.1", request["port"]))
-            sock.listen(256)
+        if "listen" in request:
+            made.append(socket.create_server(("127.0.0.1", request["listen"]), backlog=256))
         else:
-            sock.settimeout(1.0)
-            sock.connect(("127.0.0.1", request["port"]))
-        wire.send(channel, {"n": request["n"]}, [sock.fileno()])
+            made += [socket.socket() for _ in range(request["sockets"])]
+        wire.send(channel, {"n": request["n"]}, [sock.fileno() for sock in made])
     except OSError as error:
-        refused = isinstance(error, ConnectionRefusedError)
-        wire.send(channel, {"n": request["n"], "error": str(error), "refused": refused})
+        wire.send(channel, {"n": request["n"], "error": str(error)})
     finally:
-        sock.close()
+        for sock in made:
+            sock.close()

@@ -122,6 +122,8 @@ class Server:
         if pid == 0:
             self.forked = True
             self.control.close()
+            if self._own_pids >= 0:
+                os.close(self._own_pids)
             _forget_children(wakeups)
             return session.begin(self.config, request, descriptors)
         self._sessions.add(pid)

@@ -1,0 +1,116 @@
+"""``art train``: reinforcement learning of an agent, as a configuration file says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import ConfigError, MissingExtraError
+from .child import own_runtime
+from .deploy import control_client, find_entry, register, runtime_name
+from .show import console, hint
+
+if TYPE_CHECKING:
+    from ..trainer.config import TrainConfig
+    from ..trainer.loop import Outcome
+    from ..trainer.rig import Deployed
+    from ..trainer.view import View
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="YAML file.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key.sub=value, such as train.lr=1e-5")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write the resolved configuration and stop.")
+    ] = False,
+    resume: Annotated[
+        Path | None, typer.Option(help="Run folder to go on with, as the command printed it.")
+    ] = None,
+) -> None:
+    """Train an agent. Ctrl-C saves and stops; --resume goes on."""
+    load = import_trainer()
+    loaded = load(config, overrides or [])
+    if loaded.backend != "embedded":
+        raise ConfigError(f"backend {loaded.backend!r} is not built in yet: use 'embedded'")
+    if dry_run:
+        console.print(loaded.resolved(), markup=False, soft_wrap=True, end="")
+        return
+    run_dir = resume or new_run_dir(loaded)
+    hint(f"run folder {run_dir}")
+    from .train_view import train_view
+
+    with train_view() as view:
+        try:
+            outcome = run(loaded, run_dir, view)
+        except KeyboardInterrupt:
+            hint(f"interrupted; go on with: art train {config} --resume {run_dir}")
+            raise
+    print_outcome(outcome)
+
+
+def import_trainer() -> Callable[[Path, list[str]], TrainConfig]:
+    # bfloat16 kernels of this library end the process on some CPUs; float32 is not affected
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    try:
+        from ..trainer.config import load
+    except ImportError as error:
+        raise MissingExtraError("train", f"'art train' ({error.name})") from None
+    return load
+
+
+def new_run_dir(config: TrainConfig) -> Path:
+    agent = config.agent.path or config.agent.arn or "agent"
+    name = re.sub(r"[^A-Za-z0-9_]+", "-", Path(agent).name).strip("-")
+    base = Path(config.run_dir).expanduser() / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def run(config: TrainConfig, run_dir: Path, view: View) -> Outcome:
+    """The whole run, from starting what it needs to stopping it."""
+    from ..gateway.thread import new_loop
+    from ..trainer.loop import train as train_loop
+
+    with deployed(config, view) as where, asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(train_loop(config, run_dir, where, view=view))
+
+
+@contextmanager
+def deployed(config: TrainConfig, view: View) -> Iterator[Deployed]:
+    """The agent: as it is deployed, or deployed now on a runtime of our own."""
+    from ..trainer.rig import Deployed
+
+    agent = config.agent
+    if agent.arn is not None:
+        yield Deployed(agent.arn, agent.endpoint_url)
+        return
+    assert agent.path is not None
+    folder, entry = find_entry(Path(agent.path))
+    room = config.rollout.max_concurrent * 2
+    with own_runtime(isolation=agent.isolation, max_sessions=room) as url:
+        variables = dict(agent.env)
+        if agent.python:
+            variables["ART_PYTHON"] = agent.python
+        made = register(control_client(url), runtime_name(folder), folder, entry, variables)
+        view.note(f"agent {folder.name}/{entry} on a local runtime at {url}")
+        yield Deployed(str(made["agentRuntimeArn"]), url)
+
+
+def print_outcome(outcome: Outcome) -> None:
+    console.print(str(outcome.report), markup=False)
+    console.print(f"run folder: {outcome.run_dir}", markup=False, soft_wrap=True)
+    if outcome.before is not None and outcome.after is not None:
+        console.print(f"held-out success: {outcome.before:.1%} -> {outcome.after:.1%}")

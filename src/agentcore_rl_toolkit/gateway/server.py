@@ -1,0 +1,265 @@
+"""The gateway as a server: dispatch by path and key, start and stop.
+
+Two doors on one port. The data plane is reached with a session's key, in the path
+(``/sessions/{key}/v1/…``) or as API key on plain ``/v1/…``; ``/v1`` may be left out. Everything
+else needs the admin token. The first path segment decides; there is no router to walk.
+
+Owns the lifecycle: journal, relay, ticker and listener are made in ``start`` and ended in
+``stop``, in reverse order, so that nothing is answered that is not recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hmac
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from aiohttp import web
+
+from ..errors import ConfigError
+from ..local import home
+from ..run.journal import Journal
+from .admin import Admin, Finished, Opened
+from .call import Shelf
+from .capture import Capture
+from .dialects import CHAT, COMPLETIONS, Dialect
+from .events import Events
+from .fault import Refusal
+from .metrics import Metrics
+from .recover import recover
+from .relay import Relay, error_response
+from .route import Models, Pool
+from .session import OpenSession, Session, Sessions, check_id
+from .setting import GatewaySettings, ModelSpec
+from .tick import Ticker
+
+logger = logging.getLogger(__name__)
+
+DIALECTS: dict[str, Dialect] = {"chat/completions": CHAT, "completions": COMPLETIONS}
+
+
+class Gateway:
+    """``async with Gateway([ModelSpec.parse("policy=vllm:http://…")]) as gateway: gateway.url``"""
+
+    def __init__(
+        self, models: Iterable[ModelSpec | Pool], settings: GatewaySettings | None = None
+    ) -> None:
+        self.settings = settings or GatewaySettings()
+        self._specs = list(models)
+        if not self._specs:
+            raise ConfigError("a gateway needs at least one model, as NAME=KIND:URL")
+        self.run_dir = self.settings.run_dir or home() / "gateway"
+        self.sessions = Sessions(take_notes=self.settings.open)
+        self.metrics = Metrics()
+        self.events = Events()
+        self.models: Models
+        self.relay: Relay
+        self.capture: Capture
+        self.shelf = Shelf(self.settings.retry_window_s, self.settings.retry_bytes)
+        self.port = 0
+        self._runner: web.ServerRunner | None = None
+        self._journal: Journal | None = None
+        self._ticker: Ticker | None = None
+
+    # --- life -----------------------------------------------------------------------------
+
+    async def start(self) -> Gateway:
+        settings = self.settings
+        self.models = Models(
+            spec.pool() if isinstance(spec, ModelSpec) else spec for spec in self._specs
+        )
+        folder = self.run_dir / "turns"
+        self._journal = Journal(folder, fsync=settings.fsync)
+        try:
+            recover(folder, self.sessions)
+            self.capture = Capture(self._journal)
+            self.relay = Relay(self.models, self.capture, self.shelf, self.metrics)
+            self._admin = Admin(self)
+            await asyncio.gather(*(pool.probe() for pool in self.models.pools.values()))
+            await self._listen()
+        except BaseException:
+            await self.stop()
+            raise
+        self._ticker = Ticker(self)
+        logger.info("url=<%s> run=<%s> | gateway listens", self.url, self.run_dir)
+        return self
+
+    async def _listen(self) -> None:
+        settings = self.settings
+        loop = asyncio.get_running_loop()
+
+        def make(*parts: object) -> web.BaseRequest:
+            return web.BaseRequest(*parts, loop=loop, client_max_size=settings.max_body_bytes)  # type: ignore[arg-type,misc]
+
+        server = web.Server(
+            self._handle,
+            request_factory=make,
+            access_log=None,
+            max_field_size=settings.max_header_bytes,
+            max_line_size=settings.max_header_bytes,
+            read_bufsize=1 << 18,
+            keepalive_timeout=75.0,
+        )
+        self._runner = web.ServerRunner(server, shutdown_timeout=5.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, settings.host, settings.port, backlog=4096)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Drains what is in flight, then ends everything. May be called twice."""
+        if self._ticker is not None:
+            await self._ticker.stop()
+            self._ticker = None
+        self.events.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        if hasattr(self, "models"):
+            self.models.close()
+        if self._journal is not None:
+            await self._journal.aclose()
+            self._journal = None
+
+    async def __aenter__(self) -> Gateway:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def flush(self) -> None:
+        """Returns when everything captured so far is durable."""
+        if self._journal is not None:
+            await self._journal.flush()
+
+    async def delete_session(self, session_id: str) -> None:
+        """Seals, ends what runs, and forgets; the journal keeps what was captured."""
+        await self._admin.delete(self.sessions.by_id(session_id))
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.settings.host}:{self.port}"
+
+    def base_url(self, key: str) -> str:
+        """What an agent's client is given."""
+        return f"{self.settings.public_url or self.url}/sessions/{key}/v1"
+
+    # --- for programs in this process -----------------------------------------------------
+
+    async def open_session(self, spec: OpenSession) -> Opened:
+        """What ``POST /sessions`` does."""
+        return await self._admin.open(spec)
+
+    async def finish_session(
+        self,
+        session_id: str,
+        metadata: dict[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> Finished:
+        """Seals the session, waits for its calls, gives its rows; ``metadata`` is put on each."""
+        return await self._admin.finish(session_id, metadata or {}, timeout_s)
+
+    # --- dispatch -------------------------------------------------------------------------
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        dialect: Dialect = CHAT
+        try:
+            head, _, rest = request.path[1:].partition("/")
+            if head == "sessions" and rest:
+                key, _, path = rest.partition("/")
+                path = path.removeprefix("v1/")
+                if path in DIALECTS or path in ("models", "done"):
+                    dialect = DIALECTS.get(path, CHAT)
+                    return await self._session_call(request, key, path, dialect)
+            elif head in ("v1", "chat", "completions", "models"):
+                path = request.path[1:].removeprefix("v1/")
+                dialect = DIALECTS.get(path, CHAT)
+                return await self._session_call(request, api_key(request), path, dialect)
+            return await self._admin.handle(request)
+        except Refusal as refusal:
+            return error_response(dialect, refusal)
+        except web.HTTPRequestEntityTooLarge:
+            limit = self.settings.max_body_bytes
+            return error_response(dialect, Refusal(413, f"the body is over {limit} bytes"))
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception:
+            logger.exception("path=<%s> | request failed", request.path.partition("/v1")[0][:10])
+            return error_response(dialect, Refusal(500, "the gateway failed; see its log"))
+
+    async def _session_call(
+        self, request: web.BaseRequest, key: str, path: str, dialect: Dialect
+    ) -> web.StreamResponse:
+        session = await self._find(key, path)
+        if path == "models" and request.method == "GET":
+            return self._admin.list_models()
+        if session is None:
+            raise Refusal(
+                401,
+                "no such session key: open a session with POST /sessions and use its base_url",
+                code="invalid_api_key",
+                retry=False,
+            )
+        if request.method != "POST":
+            raise Refusal(405, f"{request.method} is not allowed here", retry=False)
+        if path == "done":
+            return await self._admin.done(request, session)
+        if path not in DIALECTS:
+            raise Refusal(404, f"/v1/{path} is not served by this gateway", retry=False)
+        return await self.relay.handle(request, dialect, session)
+
+    async def _find(self, key: str, path: str) -> Session | None:
+        session = self.sessions.by_key(key)
+        if session is None and self.settings.open and key and path in DIALECTS:
+            check_id(key)
+            session, _ = self.sessions.open(
+                OpenSession(session_id=key, caps=self.settings.caps), key=key
+            )
+            await self.capture.write(session.frame())
+        if session is None and path == "models" and not self.is_admin(key):
+            raise Refusal(401, "no such session key", code="invalid_api_key", retry=False)
+        return session
+
+    def is_admin(self, token: str) -> bool:
+        return self.settings.open or hmac.compare_digest(
+            token.encode(), self.settings.admin_token.encode()
+        )
+
+    def check_admin(self, request: web.BaseRequest) -> None:
+        if self.settings.open and "Origin" in request.headers:
+            raise Refusal(403, "browsers may not use an open gateway", retry=False)
+        if not self.is_admin(api_key(request)):
+            raise Refusal(401, "this needs the gateway's admin token", retry=False)
+
+
+def api_key(request: web.BaseRequest) -> str:
+    headers = request.headers
+    bearer = headers.get("Authorization", "")
+    if bearer[:7].lower() == "bearer ":
+        return bearer[7:].strip()
+    return headers.get("x-api-key", "").strip()
+
+
+async def serve(
+    models: Iterable[ModelSpec],
+    settings: GatewaySettings | None = None,
+    *,
+    ready: Callable[[Gateway], None] | None = None,
+) -> None:
+    """Serves until cancelled or told to end; ``ready`` is called once it listens."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is threading.main_thread():
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
+    async with Gateway(models, settings) as gateway:
+        if ready is not None:
+            ready(gateway)
+        # sessions are many small objects that live long: looking through them often is waste
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
+        await stop.wait()

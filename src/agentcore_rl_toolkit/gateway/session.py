@@ -1,0 +1,294 @@
+"""A session at the gateway: one agent's run, its key, its limits and its graph.
+
+Invariants: the key is known only to who opened the session, here it is a digest; a sealed session
+takes no new call, so that nothing can bring it back after it was deleted; what leaves memory is in
+the journal. Sessions own their graph and calls; the journal is the gateway's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import time
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from ..run.frame import SessionOpened
+from ..trajectory.drift import DriftCount
+from ..trajectory.graph import SessionGraph, rebuild
+from ..trajectory.turn import Turn
+from .fault import Refusal, bad_request
+from .prompt import PromptCache
+
+if TYPE_CHECKING:
+    from .call import Call
+
+_turns_out = msgspec.msgpack.Encoder()
+_turns_in = msgspec.msgpack.Decoder(list[Turn])
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,127}")
+
+
+class Caps(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+    """Limits of one session; None is no limit."""
+
+    turns: int | None = None
+    tokens: int | None = None
+    """Sampled tokens, all turns together."""
+    bytes: int | None = None
+    """Request bodies, all turns together."""
+
+
+class OpenSession(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Body of ``POST /sessions``."""
+
+    session_id: str | None = None
+    rollout_id: str | None = None
+    group_id: str | None = None
+    sampling: dict[str, Any] = {}
+    """Sampling parameters that apply where the agent sets none."""
+    caps: Caps = Caps()
+    overwrite: bool = False
+    """``sampling`` wins over what the agent sets."""
+
+
+class Parked(msgspec.Struct):
+    """An idle session's graph."""
+
+    turns: bytes
+    late: list[str]
+    """Turns whose delivery is not as they say."""
+    drift: DriftCount
+
+
+class Notes:
+    """Messages of every turn, each distinct one once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, bytes] = {}
+        self._turns: dict[str, list[bytes]] = {}
+
+    def keep(self, turn_id: str, messages: Iterable[bytes]) -> None:
+        self._turns[turn_id] = [self._known.setdefault(one, one) for one in messages]
+
+    def of(self, turn_id: str) -> list[bytes]:
+        return self._turns.get(turn_id, [])
+
+
+class Session:
+    __slots__ = (
+        "_graph",
+        "_parked",
+        "bytes",
+        "calls",
+        "closed_at",
+        "done",
+        "engines",
+        "failed",
+        "group_id",
+        "key_digest",
+        "notes",
+        "opened",
+        "prompts",
+        "rollout_id",
+        "sampling",
+        "sealed",
+        "session_id",
+        "spec",
+        "tokens",
+        "touched",
+        "turns",
+    )
+
+    def __init__(self, spec: OpenSession, session_id: str, key_digest: str) -> None:
+        self.session_id = session_id
+        self.key_digest = key_digest
+        self.spec = spec
+        self.rollout_id = spec.rollout_id or session_id
+        self.group_id = spec.group_id
+        self.sampling = {k: Raw(msgspec.json.encode(v)) for k, v in spec.sampling.items()}
+        self._graph: SessionGraph | None = SessionGraph(
+            session_id, rollout_id=self.rollout_id, group_id=spec.group_id
+        )
+        self._parked: Parked | None = None
+        self.prompts = PromptCache()
+        self.notes: Notes | None = None
+        """Kept only where traces are asked for."""
+        self.calls: list[Call] = []
+        self.engines: dict[str, str] = {}
+        """Model to the engine that served it last: prefix caches stay warm."""
+        self.opened = time.time()
+        self.touched = time.monotonic()
+        self.sealed = False
+        self.closed_at: float | None = None
+        self.turns = self.tokens = self.bytes = self.failed = 0
+        self.done: dict[str, Any] | None = None
+
+    @property
+    def graph(self) -> SessionGraph:
+        if self._graph is None:
+            self._graph = self._unpark()
+        return self._graph
+
+    @graph.setter
+    def graph(self, graph: SessionGraph) -> None:
+        self._graph = graph
+
+    def messages_of(self, turn_id: str) -> list[bytes]:
+        return self.notes.of(turn_id) if self.notes is not None else []
+
+    @property
+    def is_parked(self) -> bool:
+        return self._graph is None
+
+    def park(self) -> None:
+        """Folds an idle session's graph into compressed bytes; its next use unfolds it."""
+        if self._graph is None or self.calls:
+            return
+        turns = self._graph.turns()
+        late = [t.turn_id for t in turns if self._graph.is_delivered(t.turn_id) != t.delivered]
+        packed = zlib.compress(_turns_out.encode(turns), 1)
+        self._parked = Parked(packed, late, self._graph.drift)
+        self._graph = None
+        self.prompts.forget()
+
+    def _unpark(self) -> SessionGraph:
+        parked, self._parked = self._parked, None
+        assert parked is not None, "a session without a graph is parked"
+        turns = _turns_in.decode(zlib.decompress(parked.turns))
+        graph = rebuild(self.session_id, turns, rollout_id=self.rollout_id, group_id=self.group_id)
+        for turn in turns:
+            if turn.turn_id in parked.late:
+                graph.mark_delivered(turn.turn_id, not turn.delivered)
+        return graph
+
+    @property
+    def drift(self) -> DriftCount:
+        return self._parked.drift if self._parked is not None else self.graph.drift
+
+    def admit(self, n_bytes: int) -> None:
+        """Refusal when the session takes no (further) call."""
+        if self.sealed:
+            raise Refusal(409, "the session is finished", code="session_sealed", retry=False)
+        caps = self.spec.caps
+        for name, used, cap in (
+            ("turns", self.turns + len(self.calls), caps.turns),
+            ("tokens", self.tokens, caps.tokens),
+            ("bytes", self.bytes + n_bytes - 1, caps.bytes),
+        ):
+            if cap is not None and used >= cap:
+                raise Refusal(
+                    403, f"the session has used its {cap} {name}", code="session_cap", retry=False
+                )
+        self.bytes += n_bytes
+        self.touched = time.monotonic()
+
+    def frame(self) -> SessionOpened:
+        settings: dict[str, Any] = {"spec": msgspec.to_builtins(self.spec)}
+        return SessionOpened(
+            session_id=self.session_id,
+            at=self.opened,
+            rollout_id=self.rollout_id,
+            group_id=self.group_id,
+            key_sha256=self.key_digest,
+            settings=settings,
+        )
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "session_id": self.session_id,
+            "rollout_id": self.rollout_id,
+            "group_id": self.group_id,
+            "state": "closed" if self.closed_at else "sealed" if self.sealed else "open",
+            "opened": self.opened,
+            "turns": self.turns,
+            "failed": self.failed,
+            "tokens": self.tokens,
+            "bytes": self.bytes,
+            "in_flight": len(self.calls),
+            "engines": self.engines,
+            "drift": msgspec.to_builtins(self.drift),
+            "alarm": self.drift.alarm(),
+            "done": self.done,
+        }
+
+
+class Sessions:
+    """All sessions in memory, by id and by the digest of their key."""
+
+    def __init__(self, *, take_notes: bool = False) -> None:
+        self._take_notes = take_notes
+        self._by_id: dict[str, Session] = {}
+        self._by_key: dict[str, Session] = {}
+        self._closed: deque[Session] = deque()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._by_id.values())
+
+    def open(self, spec: OpenSession, *, key: str | None = None) -> tuple[Session, str]:
+        """A new session and its key. ``key`` is given in open mode, where ids are keys."""
+        session_id = spec.session_id or secrets.token_hex(12)
+        check_id(session_id)
+        old = self._by_id.get(session_id)
+        if old is not None and old.closed_at is None:
+            raise Refusal(409, f"session {session_id!r} exists", code="session_exists", retry=False)
+        if old is not None:
+            self.drop(old)
+        key = key or "sk-art-" + secrets.token_urlsafe(24)
+        session = Session(spec, session_id, digest(key))
+        self.add(session)
+        return session, key
+
+    def add(self, session: Session) -> None:
+        if self._take_notes and session.notes is None:
+            session.notes = Notes()
+        self._by_id[session.session_id] = session
+        self._by_key[session.key_digest] = session
+
+    def drop(self, session: Session) -> None:
+        self._by_id.pop(session.session_id, None)
+        self._by_key.pop(session.key_digest, None)
+
+    def close(self, session: Session) -> None:
+        """Finished: it can be read for a while, then it leaves memory."""
+        session.closed_at = time.monotonic()
+        self._closed.append(session)
+
+    def let_go(self, horizon: float) -> None:
+        while self._closed and (self._closed[0].closed_at or 0.0) < horizon:
+            session = self._closed.popleft()
+            if self._by_id.get(session.session_id) is session:
+                self.drop(session)
+
+    def by_id(self, session_id: str) -> Session:
+        session = self._by_id.get(session_id)
+        if session is None:
+            raise Refusal(404, f"no session {session_id!r}", code="no_session", retry=False)
+        return session
+
+    def by_key(self, key: str) -> Session | None:
+        return self._by_key.get(digest(key)) if key else None
+
+
+def check_id(session_id: str) -> None:
+    if not _ID.fullmatch(session_id):
+        raise bad_request(
+            "session_id must be 1 to 128 of letters, digits, '.', '_', ':' and '-'", "session_id"
+        )
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def spec_of(settings: Mapping[str, Any]) -> OpenSession:
+    """What a journal's open frame says of a session."""
+    return msgspec.convert(settings.get("spec", {}), OpenSession)

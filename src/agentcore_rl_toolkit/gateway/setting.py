@@ -1,0 +1,87 @@
+"""Every setting of a gateway, with its unit and what it protects."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..run.retention import MAX_AGE_S, MAX_BYTES
+from .engines import make_engine
+from .render import Renderer
+from .route import Pool
+from .session import Caps
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model name, its engines and whether its turns are trained."""
+
+    name: str
+    engines: tuple[str, ...]
+    """Each ``kind:url``, such as ``vllm:http://127.0.0.1:8000``."""
+    train: bool = True
+    tokenizer: str | Renderer | None = None
+    """Folder or name of the tokenizer, for engines that take token ids."""
+    api_key: str | None = field(default=None, repr=False)
+    """Sent to the engines as bearer token."""
+
+    @classmethod
+    def parse(cls, text: str) -> ModelSpec:
+        """``policy=vllm:http://a,vllm:http://b``; a name that ends in ``!`` is not trained."""
+        name, eq, engines = text.partition("=")
+        if not eq or not name or not engines:
+            raise ConfigError(
+                f"{text!r} is not a model: write NAME=KIND:URL, such as "
+                "policy=vllm:http://127.0.0.1:8000, with NAME! for a model that is not trained"
+            )
+        specs = tuple(part.strip() for part in engines.split(",") if part.strip())
+        train = not name.endswith("!") and not any(s.startswith("chat:") for s in specs)
+        return cls(name.rstrip("!"), specs, train)
+
+    def pool(self) -> Pool:
+        headers = {"authorization": f"Bearer {self.api_key}"} if self.api_key else None
+        engines = [make_engine(spec, headers=headers) for spec in self.engines]
+        renderer = self.tokenizer
+        if isinstance(renderer, str):
+            renderer = Renderer.load(renderer)
+        return Pool(self.name, engines, train=self.train, renderer=renderer)
+
+
+@dataclass(frozen=True)
+class GatewaySettings:
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: any free port."""
+    run_dir: Path | None = None
+    """Run folder; None: a fresh one in the user's state folder."""
+    public_url: str | None = None
+    """How agents reach the gateway, when not by its host and port."""
+    admin_token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+    open: bool = False
+    """Callers choose session ids, path ids are keys, no admin token: for trusted loopback only."""
+    keep_alive_s: float = 15.0
+    """Silence after which meaningless bytes are sent; tunnels cut at 100 to 120 s."""
+    retry_grace_s: float = 3.0
+    """How long a call goes on without its client, for a retry to join it."""
+    retry_window_s: float = 60.0
+    """How long a finished answer is kept for a retry."""
+    retry_bytes: int = 8 << 20
+    """Memory that kept answers may take, all sessions together."""
+    drain_s: float = 30.0
+    """How long ``finish`` waits for calls in flight before it cancels them."""
+    linger_s: float = 60.0
+    """How long a finished session can still be read before it leaves memory."""
+    park_s: float = 30.0
+    """Idle time after which a session is folded into compressed bytes."""
+    health_s: float = 5.0
+    max_body_bytes: int = 64 << 20
+    max_header_bytes: int = 16 << 10
+    caps: Caps = field(default_factory=Caps)
+    """Of sessions that bring none of their own."""
+    journal_bytes: int = MAX_BYTES
+    """Size of all journals above which the oldest segments of closed sessions go."""
+    journal_age_s: float = MAX_AGE_S
+    fsync: bool = True
+    """False survives a killed process, not a power cut."""

@@ -1,0 +1,127 @@
+"""What a training run stands on, put together in one process and taken down in reverse.
+
+    trainer ── the same tensors ── engine ── loopback ── gateway ◄── agents' sessions
+       ▲                                                    │
+       └────────────── rows ── collector ── client ─────────┘
+
+The agent is deployed already; who starts runtimes is the command, not this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from .. import local
+from ..client import RolloutClient
+from ..collect import Collector, Rollout
+from ..engine import Engine, load_model, serving, twin
+from ..errors import ConfigError
+from ..gateway import Gateway, GatewaySettings, ModelSpec
+from .config import TrainConfig
+from .render import make_renderer
+from .step import Trainer
+
+AWS_TPS, LOCAL_TPS = 25.0, 200.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployed:
+    """The agent, where it runs."""
+
+    arn: str
+    endpoint_url: str | None = None
+
+
+@dataclasses.dataclass
+class Rig:
+    trainer: Trainer
+    engine: Engine
+    gateway: Gateway
+    collector: Collector
+    tokenizer: Any
+
+    def note_version(self) -> None:
+        """For those who ask the gateway; turns carry the engine's own word."""
+        for pool in self.gateway.models.pools.values():
+            pool.version = self.trainer.version
+
+
+def make_trainer(config: TrainConfig) -> tuple[Trainer, Any]:
+    """The trainer on its model, and the tokenizer."""
+    import torch
+
+    torch.manual_seed(config.train.seed)
+    if config.model.threads:
+        torch.set_num_threads(config.model.threads)
+    tokenizer = load_tokenizer(config.model.path)
+    model = load_model(config.model.path, device=config.model.device)
+    reference = None
+    if config.train.kl and config.train.lora is None:
+        reference = load_model(config.model.path, device=config.model.device)
+    return Trainer(model, config.train, reference=reference), tokenizer
+
+
+def load_tokenizer(folder: str | Path) -> Any:
+    from transformers import AutoTokenizer
+
+    path = Path(folder)
+    if not (path / "config.json").is_file():
+        raise ConfigError(f"model.path: {path} is no model folder: it has no config.json")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the tokenizer of {path} cannot be loaded: {error}") from None
+    if not tokenizer.chat_template:
+        raise ConfigError(
+            f"the tokenizer of {path} has no chat template, so conversations cannot become "
+            "token ids: use an instruction-tuned model, or put a chat_template.jinja beside it"
+        )
+    return tokenizer
+
+
+@asynccontextmanager
+async def rig(
+    config: TrainConfig,
+    trainer: Trainer,
+    tokenizer: Any,
+    run_dir: Path,
+    where: Deployed,
+    on_rollout: Callable[[Rollout], None],
+) -> AsyncIterator[Rig]:
+    name = config.model.served_name
+    engine = Engine(
+        twin(trainer.model),
+        version=trainer.version,
+        max_rows=config.model.max_rows,
+        max_tokens=config.model.max_tokens,
+        seed=config.train.seed + trainer.steps,
+    )
+    client = make_client(config, where, run_dir.name)
+    settings = GatewaySettings(run_dir=run_dir, fsync=False)
+    renderer = make_renderer(tokenizer, trainer.model.config.model_type)
+    async with client:
+        with engine:
+            async with serving(engine, name=name) as url:
+                spec = ModelSpec(name, (f"vllm-generate:{url}#{name}",), tokenizer=renderer)
+                async with Gateway([spec], settings) as gateway:
+                    collector = Collector(
+                        client, gateway, config.rollout.collect(name), on_rollout=on_rollout
+                    )
+                    yield Rig(trainer, engine, gateway, collector, tokenizer)
+
+
+def make_client(config: TrainConfig, where: Deployed, exp_id: str) -> RolloutClient:
+    is_local = local.parse_arn(where.arn).is_local
+    limit = config.agent.tps_limit or (LOCAL_TPS if is_local else AWS_TPS)
+    return RolloutClient(
+        where.arn,
+        config.agent.bucket,
+        exp_id,
+        tps_limit=limit,
+        max_pool_connections=config.rollout.max_concurrent,
+        endpoint_url=where.endpoint_url,
+    )
