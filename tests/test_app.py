@@ -610,7 +610,7 @@ def _raise(make: Callable[[], BaseException]) -> Any:
     ("make", "reason"),
     [
         (lambda: ValueError("no such tool"), "no such tool"),
-        (lambda: KeyError("x"), "'x'"),
+        (lambda: KeyError("x"), "KeyError: 'x'"),
         (lambda: ValueError(), "ValueError"),
         (lambda: SystemExit(3), "SystemExit: 3"),
         (lambda: KeyboardInterrupt(), "KeyboardInterrupt"),
@@ -807,3 +807,9 @@ def test_the_base_arguments_are_taken_and_the_handler_stays_callable() -> None:
     assert app.debug
     assert app.rollout_entrypoint(one) is one
     assert one({}) == {"rewards": 1.0}
+
+
+def test_a_plain_call_of_a_handler_that_needs_a_rollout_says_how_to_call_it(live: Any) -> None:
+    status, answer = live(lambda payload: payload["_rollout"]["base_url"]).post({"prompt": "hi"})
+    assert status == 500
+    assert "art invoke --rollout" in answer["error"]

@@ -20,6 +20,7 @@ own thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import copy
 import functools
@@ -33,7 +34,7 @@ import threading
 import time
 import urllib.request
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -110,11 +111,17 @@ class AgentCoreRLApp(BedrockAgentCoreApp):  # type: ignore[misc]  # the base is 
         # The base runs each kind where it belongs, so a production call differs in nothing.
         async def invoke_async(payload: Any, context: RequestContext) -> Any:
             answer, call = prepare(payload, context)
-            return await call() if answer is None else answer
+            if answer is not None:
+                return answer
+            with _plain_call():
+                return await call()
 
         def invoke(payload: Any, context: RequestContext) -> Any:
             answer, call = prepare(payload, context)
-            return call() if answer is None else answer
+            if answer is not None:
+                return answer
+            with _plain_call():
+                return call()
 
         chosen: Any = invoke_async if _is_async(func) else invoke
         chosen.__name__ = _name(func)
@@ -307,6 +314,20 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+@contextlib.contextmanager
+def _plain_call() -> Iterator[None]:
+    """A handler that is only ever rolled out reads ``_rollout`` without asking."""
+    try:
+        yield
+    except KeyError as error:
+        if error.args != (rollout.ROLLOUT,):
+            raise
+        raise ConfigError(
+            f"the handler reads payload[{rollout.ROLLOUT!r}], and this call has none: call it as a "
+            "rollout ('art invoke --rollout --base-url URL --model-id NAME', or RolloutClient)"
+        ) from error
 
 
 def _name(func: object) -> str:

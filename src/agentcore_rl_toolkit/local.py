@@ -75,6 +75,11 @@ def find_endpoint(explicit: str | None = None) -> str:
         os.environ.get("AWS_ENDPOINT_URL"),
     ):
         if url:
+            if not url.startswith(("http://", "https://")):
+                raise ConfigError(
+                    f"{url!r} is not the URL of a runtime: it looks like "
+                    f"http://127.0.0.1:{DEFAULT_PORT}"
+                )
             return url.rstrip("/")
     try:
         return str(json.loads(state_file().read_text())["endpoint_url"])

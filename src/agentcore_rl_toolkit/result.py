@@ -22,6 +22,15 @@ MIN_SECRET_CHARS = 8
 """A shorter key is not searched for in results: it would match ordinary text."""
 
 
+MODEL_CLIENTS = frozenset(
+    {"openai", "anthropic", "litellm", "httpx", "httpcore", "aiohttp", "requests", "google"}
+)
+
+
+class RewardError(ConfigError):
+    """Would recur on every rollout."""
+
+
 class Outcome(NamedTuple):
     body: bytes
     status_code: Any
@@ -36,6 +45,7 @@ def success(returned: Any, config: RolloutConfig, payload: Any) -> Outcome:
             f"the handler returned a {type(returned).__name__}, not a dict: "
             'return something like {"rewards": 1.0}'
         )
+    _check_rewards(returned.get("rewards"))
     whole = rollout.envelope(returned, config, payload)
     body = _without_secrets(rollout.dump_result(whole), config, payload)
     return Outcome(body, whole["status_code"], "")
@@ -44,7 +54,8 @@ def success(returned: Any, config: RolloutConfig, payload: Any) -> Outcome:
 def failure(error: BaseException, config: RolloutConfig, payload: Any, own: str) -> Outcome:
     """``own`` is the file of the caller, whose frames the traceback leaves out."""
     message = str(error)
-    if not isinstance(error, Exception) or not message:
+    # A KeyError says nothing but its key.
+    if not isinstance(error, Exception) or isinstance(error, KeyError) or not message:
         message = f"{type(error).__name__}: {message}".removesuffix(": ")
     message = rollout.scrub(message, payload)
     text = rollout.scrub(_traceback(error, own), payload)
@@ -52,7 +63,7 @@ def failure(error: BaseException, config: RolloutConfig, payload: Any, own: str)
         "status_code": 500,
         "stop_reason": message,
         "traceback": text,
-        "failure_kind": rollout.FailureKind.AGENT,
+        "failure_kind": _kind(error),
     }
     whole = rollout.envelope(fields, config, payload)
     try:
@@ -60,6 +71,46 @@ def failure(error: BaseException, config: RolloutConfig, payload: Any, own: str)
     except Exception:  # noqa: BLE001  (a payload that json read and cannot write, such as NaN)
         body = rollout.dump_result({**whole, "payload": None})
     return Outcome(_without_secrets(body, config, payload), 500, f"{message}\n{text}".rstrip())
+
+
+def _kind(error: BaseException) -> rollout.FailureKind:
+    if isinstance(error, RewardError):
+        return rollout.FailureKind.CONTRACT
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if _of_model(cause):
+            return rollout.FailureKind.MODEL
+        cause = cause.__cause__ or cause.__context__
+    return rollout.FailureKind.AGENT
+
+
+def _of_model(error: BaseException) -> bool:
+    """The model's client says that the endpoint failed; libraries are known by name, not imported.
+
+    A refused request (400, 422) is the agent's: it asked for what the model cannot do.
+    """
+    if type(error).__module__.partition(".")[0] not in MODEL_CLIENTS:
+        return False
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        return status in (401, 403, 404, 408, 409, 429) or status >= 500
+    return any(
+        word in type(error).__name__ for word in ("Connect", "Timeout", "Network", "Protocol")
+    )
+
+
+def _check_rewards(rewards: Any) -> None:
+    """What no trainer could use is told at once, not after a night of rollouts."""
+    plain = rollout.plain(rewards, "result.rewards")
+    values = plain if isinstance(plain, list) else [plain]
+    numbers = all(isinstance(value, int | float) for value in values)
+    if plain is not None and not (values and numbers):
+        raise RewardError(
+            f"rewards is {rewards!r}: return a number, or a list with one number for each "
+            "model turn"
+        )
 
 
 def _traceback(error: BaseException, own: str) -> str:

@@ -46,6 +46,7 @@ def arn(runtime: RuntimeThread) -> str:
     found = re.search(r"arn:aws:\S+", done.stdout)
     assert found is not None
     assert f"art invoke {found[0]}" in done.stdout, "the next command is printed"
+    assert "--rollout --base-url" in done.stdout, "as this agent needs it"
     return found[0]
 
 
@@ -110,6 +111,13 @@ BAD_CALLS = [
     pytest.param(["deploy", "/no/such", "--local"], "does not exist", id="folder-missing"),
     pytest.param(["deploy", "/tmp", "--local"], "no rl_app.py", id="folder-without-agent"),
     pytest.param(["deploy", "."], "only --local", id="aws-not-built-in"),
+    pytest.param(["deploy", "/etc/hosts", "--local"], "not a Python script", id="not-a-script"),
+    pytest.param(
+        ["deploy", str(ECHO), "--local", "--name", "bad name!"], "a runtime's name", id="bad-name"
+    ),
+    pytest.param(
+        ["deploy", str(ECHO), "--local", "--endpoint", "foo"], "foo", id="endpoint-not-a-url"
+    ),
     pytest.param(["eval", "/no/such", "--agent", "ARN"], "cannot be read", id="data-missing"),
     pytest.param(
         ["invoke", "ARN", "{}", "--rollout", "--session-id", "short"], "33", id="short-session-id"
@@ -140,3 +148,22 @@ def test_without_a_runtime_the_user_is_told_to_start_one(tmp_path: Path) -> None
     done = art("deploy", str(ECHO), "--local", "--endpoint", "http://127.0.0.1:9")
     assert done.returncode == 1
     assert "art runtime serve" in done.stderr
+
+
+def test_a_failed_rollout_ends_invoke_with_an_error(arn: str) -> None:
+    done = art("invoke", arn, '{"raise": "no luck"}', "--rollout")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["stop_reason"] == "no luck"
+    assert "agent: status 500: no luck" in done.stderr
+
+
+def test_eval_does_not_mix_models_or_touch_its_input(arn: str, tmp_path: Path) -> None:
+    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    data.write_text(json.dumps({"return": {"rewards": 1}}) + "\n")
+    assert art("eval", str(data), "--agent", arn, "--out", str(out)).returncode == 0
+    mixed = art("eval", str(data), "--agent", arn, "--out", str(out), "--model-id", "other")
+    assert mixed.returncode == 1
+    assert "choose another --out" in mixed.stderr
+    same = art("eval", str(data), "--agent", arn, "--out", str(data))
+    assert same.returncode == 1
+    assert len(data.read_text().splitlines()) == 1

@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from agentcore_rl_toolkit.client import RolloutClient
-from agentcore_rl_toolkit.errors import ContractError, SessionLostError
+from agentcore_rl_toolkit.errors import ConfigError, ContractError, SessionLostError
 from agentcore_rl_toolkit.local import DEFAULT_BUCKET
 
 from .conftest import Local, deploy_echo, start_runtime
@@ -89,7 +89,7 @@ def test_leaving_a_batch_early_leaves_no_session(
 ) -> None:
     for _ in client.run_batch([{"sleep": 0 if n == 0 else 60} for n in range(6)], 4):
         break
-    assert not sessions(local_runtime.url)
+    until(lambda: not sessions(local_runtime.url))  # the first one's stop is under way
 
 
 async def test_many_rollouts_in_async_code(client: RolloutClient) -> None:
@@ -143,3 +143,21 @@ def test_attaching_to_a_session_that_never_started_says_so_at_once(client: Rollo
     future = client.attach(f"exp/task/{session_id}.json", session_id)
     with pytest.raises(SessionLostError):
         future.result(timeout=60)
+
+
+def test_a_session_holds_one_rollout_at_a_time(client: RolloutClient) -> None:
+    running = client.invoke({"sleep": 30})
+    with pytest.raises(ConfigError, match="session of its own"):
+        client.invoke({}, session_id=running.session_id)
+    running.cancel()
+
+
+def test_payloads_that_cannot_be_sent_are_in_the_report(client: RolloutClient) -> None:
+    items = list(client.run_batch([{}, {"x": object()}, {"y": float("nan")}], 2))
+    report = client.report()
+    assert [item.success for item in sorted(items, key=lambda item: item.index or 0)] == [
+        True,
+        False,
+        False,
+    ]
+    assert (report.submitted, report.succeeded, report.failed) == (3, 1, {"contract": 2})

@@ -12,7 +12,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentcore_rl_toolkit import RolloutClient
+from agentcore_rl_toolkit.errors import SessionLostError
 
 from .conftest import ECHO, Stack, wait_until
 
@@ -110,3 +113,13 @@ def test_a_killed_evaluation_resumes_and_leaves_no_session(stack: Stack, tmp_pat
     assert done_before < 8
     wait_until(lambda: not sessions(stack), "no session of the killed run is left")
     assert not out.with_name("out.jsonl.inflight").exists()
+
+
+def test_a_runtime_that_stays_dead_is_told_long_before_the_timeout(stack: Stack) -> None:
+    arn = stack.deploy(ECHO)
+    with client_of(stack, arn) as client:
+        future = client.invoke({"sleep": 60})
+        wait_until(lambda: client._watcher.live, "events flow")
+        stack.kill()
+        with pytest.raises(SessionLostError, match="art runtime serve"):
+            future.result(timeout=60)

@@ -143,6 +143,18 @@ async def test_finished_sessions_leave_memory(make_door: Any, until: Any) -> Non
     await until(lambda: len(door.gateway.sessions) == 0)
 
 
+async def test_sessions_that_nobody_finishes_are_closed(make_door: Any, until: Any) -> None:
+    door = await make_door(session_ttl_s=1.0, linger_s=0.0)
+    opened = await door.open()
+    await door.client(opened).chat.completions.create(**CHAT)
+    await until(lambda: len(door.gateway.sessions) == 0)
+    record = RunReader(door.gateway.run_dir).session(opened["session_id"])
+    assert record is not None
+    assert len(record.turns) == 1
+    assert record.closed is not None
+    assert record.closed.reason == "expired"
+
+
 async def test_finish_can_be_asked_again(door: Any) -> None:
     opened = await door.open()
     await door.client(opened).chat.completions.create(**CHAT)

@@ -19,7 +19,7 @@ async def test_sdk_retry_after_its_timeout_joins_the_running_call(
     engine.hold = asyncio.Event()
     engine.answer = lambda body, choice: "hello"
     opened = await door.open()
-    client = door.client(opened, max_retries=1, timeout=0.5)
+    client = door.client(opened, max_retries=1, timeout=1.0)
 
     async def ask() -> str:
         if not stream:
@@ -123,6 +123,25 @@ async def test_finish_drains_calls_in_flight(door: Any, engine: Any, until: Any)
     engine.hold.set()
     assert (await asked).choices[0].message.content == "ok0"
     assert len((await finishing)["rows"]) == 1
+
+
+async def test_weights_that_abort_calls_leave_them_untrained(
+    door: Any, engine: Any, until: Any
+) -> None:
+    engine.hold = asyncio.Event()
+    opened = await door.open()
+    asked = asyncio.create_task(door.client(opened).chat.completions.create(**CHAT))
+    await until(lambda: engine.requests)
+    change = {"version": "2", "mode": "abort"}
+    await door.admin("POST", "/admin/weights", change)
+    with pytest.raises(openai.InternalServerError, match="weights changed"):
+        await asked
+    engine.hold.set()
+    reply = await door.client(opened).chat.completions.create(**CHAT)
+    assert reply.choices[0].message.content == "ok0"
+    finished = await door.finish(opened)
+    assert finished["count"]["trained_turns"] == 1
+    assert finished["rows"][0]["weight_versions"][0][0] == "2"
 
 
 async def test_silent_whole_answers_are_kept_alive_with_white_space(

@@ -42,6 +42,10 @@ def deploy(
         )
     folder, entry = find_entry(path)
     variables = parse_env(env or [])
+    if name is not None and not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{0,47}", name):
+        raise ConfigError(
+            f"--name {name!r}: a runtime's name is a letter, then up to 47 letters, digits or _"
+        )
     if python:
         variables["ART_PYTHON"] = python
     runtime = register(
@@ -53,7 +57,8 @@ def deploy(
     console.print(f"arn      [bold]{arn}[/]", soft_wrap=True)
     console.print(f"bucket   {local.DEFAULT_BUCKET}")
     console.print("\nnext:", style="dim")
-    next_command = f"""art invoke {arn} '{{"prompt": "hello"}}'{where}"""
+    model = " --rollout --base-url MODEL_URL --model-id MODEL" if is_rollout(folder / entry) else ""
+    next_command = f"""art invoke {arn} '{{"prompt": "hello"}}'{model}{where}"""
     console.print(f"  {escape(next_command)}", soft_wrap=True)
 
 
@@ -126,6 +131,8 @@ def find_entry(path: Path) -> tuple[Path, str]:
     """The folder to deploy and the script in it that starts the agent."""
     path = path.expanduser().resolve()
     if path.is_file():
+        if path.suffix != ".py":
+            raise ConfigError(f"{path} is not a Python script: name the agent's folder or script")
         return path.parent, path.name
     if not path.is_dir():
         raise ConfigError(f"{path} does not exist")
@@ -143,6 +150,10 @@ def find_entry(path: Path) -> tuple[Path, str]:
         f"{': ' + ', '.join(candidates) if candidates else ''}. Name the script: "
         f"art deploy {path}/<script>.py --local"
     )
+
+
+def is_rollout(script: Path) -> bool:
+    return "rollout_entrypoint" in script.read_text(errors="replace")
 
 
 def runtime_name(folder: Path) -> str:

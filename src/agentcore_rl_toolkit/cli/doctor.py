@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from .. import __version__, local
+from ..errors import ConfigError
 from .show import console, escape, plain_table
 
 State = Literal["ok", "note", "no"]
@@ -117,6 +118,12 @@ def check_runtime(endpoint: str | None) -> Check:
         return Check("local runtime", "ok", f"{url}, version {info['version']}")
     except (urllib.error.URLError, OSError, ValueError, KeyError):
         return Check("local runtime", "note", f"none at {url}: start one with 'art runtime serve'")
+
+
+def require_runtime(arn: local.RuntimeArn, endpoint: str | None) -> None:
+    """ConfigError at once when a local ARN has no runtime behind it."""
+    if arn.is_local and (check := check_runtime(endpoint)).state != "ok":
+        raise ConfigError(f"no local runtime: {check.said}, or name its URL with --endpoint")
 
 
 def check_aws() -> Check:

@@ -14,6 +14,7 @@ import typer
 from .. import local
 from ..errors import ConfigError, RolloutError
 from ..rollout import failure_of
+from .doctor import require_runtime
 from .results import ResultLog
 from .show import console, hint, live_line
 
@@ -43,8 +44,11 @@ def evaluate(
     """Evaluate an agent on a data file. Run the same command again to resume."""
     from ..client import RolloutClient
 
+    require_runtime(local.parse_arn(agent), endpoint)
+    if out.resolve() == data.resolve():
+        raise ConfigError(f"--out {out} is the data file itself: name another")
     rows = read_rows(data, limit)
-    log = ResultLog(out, rows)
+    log = ResultLog(out, rows, agent=agent, model_id=model_id)
     client = RolloutClient(
         agent_runtime_arn=agent,
         s3_bucket=bucket,
@@ -152,15 +156,17 @@ def headline(log: ResultLog, total: int) -> str:
     good = sum(entry.success for entry in done)
     rewards = [entry.reward for entry in done if entry.reward is not None]
     text = f"{len(done)}/{total} done, {good} succeeded"
-    return text + (f", mean reward {sum(rewards) / len(rewards):.3f}" if rewards else "")
+    of = f" over {len(rewards)}" if len(rewards) != len(done) else ""
+    return text + (f", mean reward {sum(rewards) / len(rewards):.3f}{of}" if rewards else "")
 
 
 def print_summary(log: ResultLog, total: int, out: Path) -> None:
     console.print(headline(log, total))
     kinds = Counter(entry.failure for entry in log.entries.values() if entry.failure)
     for kind, count in kinds.most_common():
-        example = next(e.error for e in log.entries.values() if e.failure == kind)
-        console.print(f"  {count} x {kind}: {example}", markup=False)
+        example = next(e.error or "" for e in log.entries.values() if e.failure == kind)
+        first = example.partition("\n")[0][:200]
+        console.print(f"  {count} x {kind}: {first}", markup=False, soft_wrap=True)
     console.print(f"results in {out}")
     if log.missing():
         hint("run the same command again to retry what failed through infrastructure")

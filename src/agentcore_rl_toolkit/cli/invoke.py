@@ -11,6 +11,8 @@ import typer
 
 from .. import local
 from ..errors import ConfigError
+from ..rollout import failure_of
+from .doctor import require_runtime
 from .show import console, fail
 
 NO_READ_TIMEOUT_S = 900
@@ -27,16 +29,20 @@ def invoke(
     model_id: Annotated[str | None, typer.Option(help="Model name, for --rollout.")] = None,
     bucket: Annotated[str, typer.Option(help="Result bucket.")] = local.DEFAULT_BUCKET,
     session_id: Annotated[str | None, typer.Option(help="Default: a new one.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for a rollout.")] = 900.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.001, help="Seconds to wait for a rollout.")
+    ] = 900.0,
     endpoint: Annotated[str | None, typer.Option(help="URL of the local runtime.")] = None,
 ) -> None:
     """Call an agent and print its answer as JSON."""
     body = read_payload(payload)
     arn = local.parse_arn(agent)
+    require_runtime(arn, endpoint)
     if rollout or base_url or model_id:
-        print_json(
-            run_rollout(arn, body, bucket, base_url, model_id, session_id, timeout, endpoint)
-        )
+        result = run_rollout(arn, body, bucket, base_url, model_id, session_id, timeout, endpoint)
+        print_json(result)
+        if failure := failure_of(result):
+            fail(str(failure))
     else:
         call_once(arn, body, session_id or str(uuid.uuid4()), endpoint)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -11,14 +12,17 @@ def main() -> None:
         import typer  # noqa: F401
     except ImportError:
         sys.exit("art needs the 'local' extra: pip install 'agentcore-rl-toolkit[local]'")
+    from botocore.exceptions import BotoCoreError, ClientError
+
     from ..errors import ToolkitError
     from .app import app
     from .show import fail
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that sessions are stopped
     try:
         sys.exit(app(standalone_mode=False) or 0)
-    except ToolkitError as error:
-        fail(str(error))
+    except (ToolkitError, BotoCoreError, ClientError, OSError) as error:
+        fail(str(error) or type(error).__name__)
     except (KeyboardInterrupt, EOFError):
         fail("interrupted", code=130)
     except Exception as error:  # noqa: BLE001 - raised again unless it is the parser's own

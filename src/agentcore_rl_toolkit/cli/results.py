@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class Entry:
     index: int
     digest: str
+    agent: str
+    model_id: str | None
     success: bool
     reward: float | None
     failure: str | None
@@ -46,8 +48,10 @@ class Entry:
 class ResultLog:
     """Owns the results file and the list of sessions in flight beside it."""
 
-    def __init__(self, path: Path, rows: list[dict[str, Any]]) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, rows: list[dict[str, Any]], *, agent: str, model_id: str | None
+    ) -> None:
+        self.path, self._agent, self._model_id = path, agent, model_id
         self.digests = [digest(row) for row in rows]
         self.entries: dict[int, Entry] = {}
         self.inflight_path = path.with_name(path.name + ".inflight")
@@ -57,6 +61,11 @@ class ResultLog:
             if entry.index >= len(rows) or entry.digest != self.digests[entry.index]:
                 raise ConfigError(
                     f"{path} holds results of other data (row {entry.index}): "
+                    "choose another --out, or remove it"
+                )
+            if (entry.agent, entry.model_id) != (agent, model_id):
+                raise ConfigError(
+                    f"{path} holds results of agent {entry.agent} with model {entry.model_id}: "
                     "choose another --out, or remove it"
                 )
             self.entries[entry.index] = entry
@@ -102,6 +111,8 @@ class ResultLog:
         entry = Entry(
             index=index,
             digest=self.digests[index],
+            agent=self._agent,
+            model_id=self._model_id,
             success=failure is None,
             reward=reward_of(result),
             failure=failure.kind if failure else None,

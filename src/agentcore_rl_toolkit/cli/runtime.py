@@ -24,7 +24,9 @@ def group() -> None:
 
 @app.command()
 def serve(
-    port: Annotated[int, typer.Option(help="0 picks a free one.")] = local.DEFAULT_PORT,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="0 picks a free one.")
+    ] = local.DEFAULT_PORT,
     home: Annotated[
         Path | None, typer.Option(help="State folder. Default: the user's own (see ART_HOME).")
     ] = None,

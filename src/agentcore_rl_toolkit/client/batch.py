@@ -217,6 +217,7 @@ class Batch:
             )
         except ConfigError as error:
             failure = Failure(FailureKind.CONTRACT, str(error))
+            self._client._refused(failure)
             self._tally.settle(failure)
             self._ready.append(
                 BatchItem(False, error=str(error), index=index, elapsed=0.0, failure=failure)

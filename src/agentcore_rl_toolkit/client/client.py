@@ -199,6 +199,8 @@ class RolloutClient:
         }
         order = Order(payload, block)
         body = order.body()
+        if session_id is not None:
+            self._check_free(session_id)
         future = RolloutFuture(
             self,
             order,
@@ -304,10 +306,25 @@ class RolloutClient:
         if self._closed:
             raise ConfigError("this RolloutClient is closed: make a new one")
 
+    def _check_free(self, session_id: str) -> None:
+        """A session is stopped with its rollout's end, so it can hold only one at a time."""
+        with self._lock:
+            taken = any(future.session_id == session_id for future in self._open)
+        if taken:
+            raise ConfigError(
+                f"session {session_id} already runs a rollout of this client: give each rollout a "
+                "session of its own (leave session_id out)"
+            )
+
     def _register(self, future: RolloutFuture) -> None:
         self._tally.submit()
         with self._lock:
             self._open.add(future)
+
+    def _refused(self, failure: Failure) -> None:
+        """A payload that could not be sent is accounted for all the same."""
+        self._tally.submit()
+        self._tally.settle(failure)
 
     def _settled(self, future: RolloutFuture, failure: Failure | None) -> None:
         self._tally.settle(failure)

@@ -2,7 +2,8 @@
 
 ``Parser`` splits server-sent events on newline bytes only, because a token may hold U+2028.
 ``Stream`` keeps one connection open in one thread, resumes after the last event it saw, and says
-``opened`` after every connection, so that its owner lists once: what was missed is found then.
+``hello`` after every connection, so that its owner lists once: what was missed is found then.
+A runtime that was there and whose port stays closed is told as ``gone``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ CONNECT_S = 5.0
 SILENCE_S = 45.0
 """Three missed keep-alives: the connection is dead."""
 AGAIN_S, AGAIN_MAX_S = 0.2, 5.0
+GONE_S = 10.0
+"""A runtime whose port has been closed for so long is not being restarted: it is dead."""
 
 
 class Event(NamedTuple):
@@ -112,6 +115,7 @@ class Stream:
 
     def _run(self) -> None:
         pause = AGAIN_S
+        refused: float | None = None
         while not self._closed.is_set():
             started = time.monotonic()
             try:
@@ -119,8 +123,15 @@ class Stream:
                 if not isinstance(about, dict) or about.get("service") != SERVICE:
                     raise OSError("another service answers there")
                 self._read()
+                refused = None
             except (OSError, ValueError, http.client.HTTPException) as error:
                 logger.debug("endpoint=<%s> | no events: %s", self._url.netloc, error)
+                if not isinstance(error, ConnectionRefusedError) or not self._last_id:
+                    refused = None
+                elif refused is None:
+                    refused = started
+                elif started - refused > GONE_S:
+                    self._on_event(Event("gone", b"", ""))
             if self.live:
                 self.live = False
                 self._on_event(Event("closed", b"", ""))

@@ -118,6 +118,12 @@ class Watcher:
             self._caller.chores.submit(self._reconcile)
         elif event.kind == "closed":
             self._poll_in(0.0)
+        elif event.kind == "gone":
+            for attempt in self._accepted():
+                attempt.lost(
+                    f"the local runtime at {self._endpoint} does not answer any more, and its "
+                    "sessions ended with it. Start it again with 'art runtime serve'"
+                )
 
     def _on_result(self, data: bytes) -> None:
         head, inline, body = data.partition(b"\n")

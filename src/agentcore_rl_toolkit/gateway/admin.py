@@ -146,13 +146,9 @@ class Admin:
     async def _finish(self, request: web.BaseRequest, session_id: str) -> web.StreamResponse:
         body = await read(request, Finish)
         finished = await self.finish(session_id, body.metadata, body.timeout_s)
-        return reply(
-            {
-                **finished.status,
-                "count": msgspec.to_builtins(finished.count),
-                "rows": [row_json(row) for row in finished.rows],
-            }
-        )
+        # long rows are a lot of JSON: not on the loop
+        encoded = await asyncio.to_thread(finished_json, finished)
+        return web.Response(body=encoded, content_type="application/json")
 
     async def finish(
         self, session_id: str, metadata: dict[str, Any], timeout_s: float | None = None
@@ -160,14 +156,19 @@ class Admin:
         """Seals, drains and returns the rows; the session can be read for a while longer."""
         session = self._gateway.sessions.by_id(session_id)
         await self.seal(session, self._gateway.settings.drain_s if timeout_s is None else timeout_s)
-        rows = session.graph.rows(metadata)
+        rows, count = session.graph.rows(metadata), session.graph.count()
+        model_s = sum(turn.total_s or 0.0 for turn in session.graph.turns())
+        await self.close(session, "finished")
+        return Finished(session.status(), count, rows, model_s)
+
+    async def close(self, session: Session, reason: str) -> None:
+        """What is closed stays readable for a while, folded, and then leaves memory."""
+        session.sealed = True
         if session.closed_at is None:
             self._gateway.sessions.close(session)
-            await self._write_closed(session, "finished")
+            await self._write_closed(session, reason)
         self._gateway.shelf.drop(session)
-        session.prompts.forget()
-        model_s = sum(turn.total_s or 0.0 for turn in session.graph.turns())
-        return Finished(session.status(), session.graph.count(), rows, model_s)
+        session.park()
 
     async def seal(self, session: Session, timeout: float) -> None:
         """No new call, then the end of all that run: by themselves, else cancelled."""
@@ -278,6 +279,16 @@ class Admin:
 
     async def _events(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:
         return await self._gateway.events.serve(request)
+
+
+def finished_json(finished: Finished) -> bytes:
+    return msgspec.json.encode(
+        {
+            **finished.status,
+            "count": msgspec.to_builtins(finished.count),
+            "rows": [row_json(row) for row in finished.rows],
+        }
+    )
 
 
 def row_json(row: Row) -> dict[str, Any]:

@@ -95,6 +95,7 @@ class Relay:
                 call.finish(Refusal(500, "the gateway failed", code="gateway_error"))
             self.calls.discard(call)
             session.calls.remove(call)
+            session.touched = time.monotonic()
             if call.slot is not None:
                 call.slot.in_flight -= 1
             self._shelf.finished(call)
@@ -183,7 +184,9 @@ class Relay:
 
     async def _abandoned(self, call: Call) -> None:
         reason = call.cancelled or CLIENT_GONE
-        if not call.turns:
+        if call.turns:
+            await self._capture.write(*call.delivery_frames(False))
+        else:
             await self._cut(call, None, reason)
         status = 499 if reason == CLIENT_GONE else 503
         call.finish(Refusal(status, reason, code="cancelled"))

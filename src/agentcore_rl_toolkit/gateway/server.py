@@ -141,6 +141,11 @@ class Gateway:
         """Seals, ends what runs, and forgets; the journal keeps what was captured."""
         await self._admin.delete(self.sessions.by_id(session_id))
 
+    async def expire(self, session: Session) -> None:
+        """Closes a session that nobody finished."""
+        logger.warning("session=<%s> | closed: nobody used or finished it", session.session_id)
+        await self._admin.close(session, "expired")
+
     @property
     def url(self) -> str:
         return f"http://{self.settings.host}:{self.port}"

@@ -73,8 +73,11 @@ class GatewaySettings:
     """How long ``finish`` waits for calls in flight before it cancels them."""
     linger_s: float = 60.0
     """How long a finished session can still be read before it leaves memory."""
-    park_s: float = 30.0
-    """Idle time after which a session is folded into compressed bytes."""
+    session_ttl_s: float = 24 * 3600.0
+    """Silence after which a session that nobody finished is closed."""
+    park_s: float = 5.0
+    """Idle time after which a session is folded into compressed bytes, and once more of it for
+    every ten turns, since unfolding costs by the turn."""
     health_s: float = 5.0
     max_body_bytes: int = 64 << 20
     max_header_bytes: int = 16 << 10

@@ -25,7 +25,7 @@ Work: TypeAlias = asyncio.Task[None]
 PERIOD_S = 0.1
 PRUNE_S = 60.0
 LAG_WARNING_S = 0.25
-PARK_AT_ONCE = 20
+TEND_AT_ONCE = 50
 
 
 class Ticker:
@@ -33,7 +33,7 @@ class Ticker:
         self._gateway = gateway
         self._health: Work | None = None
         self._pruning: Work | None = None
-        self._idle: list[Session] = []
+        self._round: list[Session] = []
         self._task = asyncio.create_task(self._run(), name="gateway-ticker")
 
     async def _run(self) -> None:
@@ -66,16 +66,21 @@ class Ticker:
                 await call.beat()
         gateway.shelf.tidy()
         gateway.sessions.let_go(now - settings.linger_s)
-        self._park(now - settings.park_s)
+        await self._tend(now)
 
-    def _park(self, horizon: float) -> None:
-        """A bounded number at a time: folding is work for the loop."""
-        if not self._idle:
-            self._idle = [s for s in self._gateway.sessions if not s.is_parked]
-        for session in self._idle[-PARK_AT_ONCE:]:
-            if session.touched < horizon:
+    async def _tend(self, now: float) -> None:
+        """Folds idle sessions and closes forgotten ones, a bounded number at a time."""
+        gateway, settings = self._gateway, self._gateway.settings
+        if not self._round:
+            self._round = list(gateway.sessions)
+        batch = self._round[-TEND_AT_ONCE:]
+        del self._round[-TEND_AT_ONCE:]
+        for session in batch:
+            idle = now - session.touched
+            if idle > settings.session_ttl_s and not session.calls and not session.closed_at:
+                await gateway.expire(session)
+            elif idle > settings.park_s * (1 + session.turns / 10):
                 session.park()
-        del self._idle[-PARK_AT_ONCE:]
 
     @staticmethod
     def _again(task: Work | None, work: Callable[[], Coroutine[Any, Any, None]]) -> Work:

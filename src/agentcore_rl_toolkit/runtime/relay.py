@@ -32,8 +32,10 @@ async def join(one: Streams, two: Streams) -> None:
     finally:
         for way in ways:
             way.cancel()
-        for _, writer in (one, two):
-            await shut(writer)
+        one[1].close()  # both, before anything is awaited: a second cancellation may come
+        two[1].close()
+        await shut(one[1])
+        await shut(two[1])
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
