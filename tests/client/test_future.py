@@ -39,7 +39,7 @@ def test_a_timeout_is_honoured_and_stops_the_session(aws: FakeAws, client: Rollo
     began = time.monotonic()
     with pytest.raises(TimeoutError) as caught:
         future.result(timeout=0.3)
-    assert 0.3 <= time.monotonic() - began < 1.5
+    assert 0.3 <= time.monotonic() - began < 5
     assert isinstance(caught.value, RolloutTimeoutError)
     assert future.session_id in str(caught.value)
     until(lambda: not aws.live)
@@ -148,7 +148,7 @@ async def test_128_cold_starts_do_not_queue_behind_each_other(
     began = time.monotonic()
     futures = await asyncio.gather(*(client.invoke_async({"cold": 0.5}) for _ in range(128)))
     # One pool of CPU count + 4 threads would take ten seconds.
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 9
     assert len(aws.started) == 128
     await asyncio.gather(*futures)
 

@@ -197,9 +197,12 @@ class Watcher:
         finally:
             with self._lock:
                 self._polling = False
+                # A tick that fell into this one found it busy, and nobody else will make it good.
+                missed = self._due is not None and self._due <= time.monotonic()
+                self._due = None if missed else self._due
                 pending_left = bool(self._pending)
         if pending_left:
-            self._poll_in(SAFETY_S if covered else self._next_tick())
+            self._poll_in(0.0 if missed else SAFETY_S if covered else self._next_tick())
 
     def _next_tick(self) -> float:
         if self._trouble:

@@ -91,11 +91,22 @@ class Door:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def _hang_up(dialled: asyncio.Future[Streams]) -> None:
+    if not dialled.cancelled() and dialled.exception() is None:
+        dialled.result()[1].close()
+
+
 async def relay(listener: socket.socket, dial: Callable[[], Awaitable[Streams]]) -> Door:
     """Every connection to ``listener`` is joined with a new one that ``dial`` makes."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await join((reader, writer), await dial())
+        dialled = asyncio.ensure_future(dial())
+        try:
+            other = await asyncio.shield(dialled)
+        except asyncio.CancelledError:
+            dialled.add_done_callback(_hang_up)  # it may have got through in the same moment
+            raise
+        await join((reader, writer), other)
 
     door = Door(listener, handle)
     await door.start()
