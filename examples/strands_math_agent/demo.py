@@ -46,9 +46,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run(arn: str, model_url: str, rollouts: int, concurrency: int) -> int:
+    from make_data import problems
+
     from agentcore_rl_toolkit import RolloutClient
     from agentcore_rl_toolkit.cli.show import live_line
-    from make_data import problems
 
     rewards: list[float] = []
     failures: list[str] = []

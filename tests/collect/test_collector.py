@@ -52,15 +52,7 @@ async def test_a_group_becomes_rows_with_the_agents_rewards(stand: Make) -> None
         assert rollout.timings.model_s > 0
         assert rollout.metrics == {"turns": 1.0}
     assert {request["temperature"] for request in made.engine.requests} == {0.5}
-    assert made.seen == sorted(made.seen, key=lambda r: made.seen.index(r))
-    assert len(made.seen) == 3
-    check_sums(made)
-
-
-async def test_rewards_per_turn_go_to_their_turns(stand: Make) -> None:
-    made = await stand(ECHO)
-    with pytest.raises(ContractError, match="2 rewards but 0 turns"):
-        await made.collector.rollout(task(**{"return": {"rewards": [1.0, 0.0]}}))
+    assert {rollout.rollout_id for rollout in made.seen} == {r.rollout_id for r in group}
     check_sums(made)
 
 

@@ -69,7 +69,7 @@ def test_prompt_ids_are_cut_out_whatever_the_answer_says(text: str, ids: list[in
     assert json.loads(rest) == {**answer, "prompt_token_ids": []}
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_known_prompts_are_packed_like_unknown_ones(data: Any) -> None:
     """Random conversations with forks: the cache never changes an id."""
@@ -114,6 +114,7 @@ json_values = st.recursive(
 CHOICE_KEYS = ("index", "message", "delta", "text", "logprobs", "finish_reason", "token_ids")
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["choices", "id", "prompt_token_ids", "error"]), json_values)
     | st.fixed_dictionaries(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import deploy, doctor, evaluate, invoke, runtime, train
+from . import deploy, doctor, evaluate, gateway, invoke, runtime, train
 
 app = typer.Typer(
     name="art",
@@ -17,6 +17,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(runtime.app, name="runtime")
+app.add_typer(gateway.app, name="gateway")
 app.command("deploy")(deploy.deploy)
 app.command("invoke")(invoke.invoke)
 app.command("eval")(evaluate.evaluate)

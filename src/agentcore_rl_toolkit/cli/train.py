@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,7 +54,8 @@ def train(
         try:
             outcome = run(loaded, run_dir, view)
         except KeyboardInterrupt:
-            hint(f"interrupted; go on with: art train {config} --resume {run_dir}")
+            words = shlex.join(["art", "train", str(config), *(overrides or [])])
+            hint(f"interrupted; go on with: {words} --resume {run_dir}")
             raise
     print_outcome(outcome)
 
@@ -113,4 +115,5 @@ def print_outcome(outcome: Outcome) -> None:
     console.print(str(outcome.report), markup=False)
     console.print(f"run folder: {outcome.run_dir}", markup=False, soft_wrap=True)
     if outcome.before is not None and outcome.after is not None:
-        console.print(f"held-out success: {outcome.before:.1%} -> {outcome.after:.1%}")
+        before, after = 100 * outcome.before, 100 * outcome.after
+        console.print(f"held-out success: {before:.1f} % -> {after:.1f} %")
