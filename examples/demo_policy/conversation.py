@@ -21,10 +21,10 @@ HERE = Path(__file__).resolve().parent
 MODEL = HERE / "model"
 
 NO_CALL = 0.10
-WRONG_NUMBER = 0.02
-WRONG_SIGN = 0.02
-WRONG_ANSWER = 0.02
-MISTAKE = (0.65, 0.40)
+WRONG_NUMBER = 0.05
+WRONG_SIGN = 0.05
+WRONG_ANSWER = 0.05
+MISTAKE = (0.60, 0.30)
 """Share of mistaken expressions, for stories with an even and with an odd number."""
 
 

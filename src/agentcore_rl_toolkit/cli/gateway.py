@@ -55,7 +55,7 @@ def serve(
     """Serve models to agents until Ctrl-C, recording every turn."""
     from ..gateway.server import serve as run
     from ..gateway.setting import GatewaySettings, ModelSpec
-    from ..gateway.thread import new_loop
+    from ..loop import new_loop
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING)
     settings = GatewaySettings(

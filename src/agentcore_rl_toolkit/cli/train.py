@@ -83,7 +83,7 @@ def new_run_dir(config: TrainConfig) -> Path:
 
 def run(config: TrainConfig, run_dir: Path, view: View) -> Outcome:
     """The whole run, from starting what it needs to stopping it."""
-    from ..gateway.thread import new_loop
+    from ..loop import new_loop
     from ..trainer.loop import train as train_loop
 
     with deployed(config, view) as where, asyncio.Runner(loop_factory=new_loop) as runner:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
+from ..loop import new_loop
 from .server import Gateway
 from .setting import GatewaySettings, ModelSpec
 
@@ -70,12 +71,3 @@ class GatewayThread:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()

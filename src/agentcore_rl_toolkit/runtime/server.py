@@ -24,6 +24,7 @@ from aiohttp import web
 
 from .. import local
 from ..errors import RuntimeServiceError
+from ..loop import new_loop
 from . import guard, wire
 from .agent import one_of
 from .check import runtime_id_of
@@ -250,11 +251,3 @@ def run(**options: Any) -> None:
     """``serve`` in a loop of its own, the quicker one when it is installed."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(serve(**options))
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from .server import RuntimeServer, new_loop
+from ..loop import new_loop
+from .server import RuntimeServer
 
 
 class RuntimeThread:
