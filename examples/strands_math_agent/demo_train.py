@@ -61,7 +61,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, default=POLICY / "model")
     parser.add_argument("--run-dir", default="runs")
     parser.add_argument("overrides", nargs="*", help="key.sub=value, as for 'art train'")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def make_config(options: argparse.Namespace, folder: Path) -> Any:
