@@ -29,7 +29,7 @@ def own_runtime(*, isolation: str = "auto", max_sessions: int | None = None) -> 
     home = Path(tempfile.mkdtemp(prefix="art-"))
     log = home / "log"
     command = [sys.executable, "-m", "agentcore_rl_toolkit.runtime", "--port", "0"]
-    command += ["--home", str(home), "--isolation", isolation]
+    command += ["--home", str(home), "--isolation", isolation, "--until-eof"]
     if max_sessions is not None:
         command += ["--max-sessions", str(max_sessions)]
     with log.open("wb") as out:
@@ -37,13 +37,15 @@ def own_runtime(*, isolation: str = "auto", max_sessions: int | None = None) -> 
             command,
             stdout=out,
             stderr=out,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # closes with this process, however it ends
             start_new_session=True,
             env={**os.environ, "ART_HOME": str(home)},
         )
     try:
         yield _url(home, child, log)
     finally:
+        assert child.stdin is not None
+        child.stdin.close()
         child.terminate()
         try:
             child.wait(STOP_S)

@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--isolation", default="auto")
     parser.add_argument("--init-timeout", type=float, default=30.0, metavar="SECONDS")
     parser.add_argument("--max-sessions", type=int, default=MAX_SESSIONS)
+    parser.add_argument("--until-eof", action="store_true", help="end with standard input")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args()
     logging.basicConfig(
@@ -36,6 +37,7 @@ def main() -> int:
             init_timeout_s=given.init_timeout,
             max_sessions=given.max_sessions,
             on_ready=announce,
+            until_eof=given.until_eof,
         )
     except ToolkitError as error:
         sys.stderr.write(f"error: {error}\n")

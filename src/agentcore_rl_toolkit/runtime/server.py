@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -223,8 +225,13 @@ async def serve(
     init_timeout_s: float = 30.0,
     max_sessions: int = MAX_SESSIONS,
     on_ready: Callable[[RuntimeServer], None] | None = None,
+    until_eof: bool = False,
 ) -> None:
-    """Runs until SIGINT or SIGTERM; ``on_ready`` is called once it listens."""
+    """Runs until SIGINT or SIGTERM; ``on_ready`` is called once it listens.
+
+    ``until_eof`` ends it with its standard input too: a pipe whose other end a program holds closes
+    however that program dies, so its runtime does not outlive it.
+    """
     server = RuntimeServer(
         host=host,
         port=port,
@@ -237,6 +244,8 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked.set)
+    if until_eof:
+        loop.add_reader(sys.stdin.fileno(), end_at_eof, asked)
     try:
         async with server:
             if on_ready is not None:
@@ -245,6 +254,12 @@ async def serve(
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+def end_at_eof(asked: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 512):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        asked.set()
 
 
 def run(**options: Any) -> None:
