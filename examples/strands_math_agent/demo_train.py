@@ -1,7 +1,7 @@
 """Trains a small language model to solve word problems with a calculator, on this machine alone.
 
 Starts a local AgentCore Runtime, deploys ``rl_app.py`` (a Strands agent), serves the demo policy
-through a gateway that captures every token, and runs 80 steps of GRPO: 64 rollouts each, every one
+through a gateway that captures every token, and runs 60 steps of GRPO: 64 rollouts each, every one
 in an isolated session of its own. Before and after, the agent is tried on problems that it has not
 seen. Everything is stopped at the end, also on Ctrl-C.
 """
@@ -54,8 +54,8 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
-    parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--evaluate", type=int, default=192, help="held-out problems")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--evaluate", type=int, default=128, help="held-out problems")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--staleness", type=int, default=0, help="steps to collect ahead")
     parser.add_argument("--model", type=Path, default=POLICY / "model")
@@ -89,6 +89,8 @@ def make_config(options: argparse.Namespace, folder: Path) -> Any:
             f"train.seed={options.seed}",
             f"train.max_staleness={options.staleness}",
             f"run_dir={options.run_dir}",
+            "train.eval_every=0",
+            "train.save_every=0",
             *options.overrides,
         ],
     )

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,17 @@ def art(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@contextmanager
+def started(tmp_path: Path, log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as out:
+        child = subprocess.Popen(command(*arguments), stdout=out, stderr=out, env=env(tmp_path))
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
 def wait_until(condition: Callable[[], object], what: str, timeout: float = 60.0) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
@@ -92,6 +104,7 @@ def test_an_unknown_key_is_one_readable_line(config: Path, tmp_path: Path) -> No
     assert done.stderr.strip() == "error: unknown key 'train.stpes': did you mean 'steps'?"
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_the_held_out_success_and_leaves_no_process(
     config: Path, tmp_path: Path
 ) -> None:
@@ -104,15 +117,13 @@ def test_a_run_ends_with_the_held_out_success_and_leaves_no_process(
     assert not list(tmp_path.glob("art-*")), "the runtime's state is gone"
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_the_printed_command_goes_on(config: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with log.open("wb") as out:
-        child = subprocess.Popen(
-            command(str(config), "train.steps=2000"), stdout=out, stderr=out, env=env(tmp_path)
-        )
-    wait_until(lambda: "step    2/" in log.read_text(), "two steps are done")
-    child.send_signal(signal.SIGINT)
-    assert child.wait(60) == 130
+    with started(tmp_path, log, str(config), "train.steps=2000") as child:
+        wait_until(lambda: "step    2/" in log.read_text(), "two steps are done")
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130
     said = log.read_text()
     match = re.search(r"art train (\S+) (\S+) --resume (\S+)", said)
     assert match is not None, said
@@ -121,15 +132,22 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on(config: Path, tmp_path: Pa
     done_steps = int(saved.name.removeprefix("step-"))
     other = art(tmp_path, match[1], "--resume", match[3])
     assert "train.steps (2000, now 1)" in other.stderr, "another configuration is refused"
-    child = subprocess.Popen(
-        command(match[1], match[2], "--resume", match[3]),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=env(tmp_path),
-    )
-    assert child.stdout is not None
-    line = next(line for line in child.stdout if line.startswith("step"))
-    child.send_signal(signal.SIGINT)
-    child.communicate(timeout=60)
-    assert int(line.split("/")[0].split()[1]) == done_steps + 1
+    with started(tmp_path, log, match[1], match[2], "--resume", match[3]) as child:
+        wait_until(lambda: re.search(r"^step", log.read_text(), re.M), "it goes on")
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130
+    first = re.search(r"^step +(\d+)/", log.read_text(), re.M)
+    assert first is not None
+    assert int(first[1]) == done_steps + 1
+
+
+@pytest.mark.slow
+def test_a_command_that_is_ended_saves_too(config: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with started(tmp_path, log, str(config), "train.steps=2000") as child:
+        wait_until(lambda: "step    1/" in log.read_text(), "a step is done")
+        assert len(marked(tmp_path)) > 1
+        child.terminate()
+        assert child.wait(60) == 130
+    assert len(list((tmp_path / "runs").glob("*/checkpoints/step-*"))) == 1
+    wait_until(lambda: not marked(tmp_path), "no process is left")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shlex
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -83,9 +84,14 @@ def new_run_dir(config: TrainConfig) -> Path:
 
 def run(config: TrainConfig, run_dir: Path, view: View) -> Outcome:
     """The whole run, from starting what it needs to stopping it."""
+    from transformers.utils import logging as transformers_logging
+
     from ..loop import new_loop
     from ..trainer.loop import train as train_loop
 
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    # being ended is being interrupted: the state is saved, sessions are stopped
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with deployed(config, view) as where, asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(train_loop(config, run_dir, where, view=view))
 

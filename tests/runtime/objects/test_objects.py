@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcore_rl_toolkit.runtime.objects.refusal import Refused
-from agentcore_rl_toolkit.runtime.objects.target import Target
 from botocore.exceptions import ClientError
 
 from agentcore_rl_toolkit.runtime.objects import Scope
+from agentcore_rl_toolkit.runtime.objects.refusal import Refused
+from agentcore_rl_toolkit.runtime.objects.target import Target
 
 HOSTILE_KEYS = [
     "..",

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcore_rl_toolkit.runtime.objects.listing import Page, end_of, read_token, take
-from agentcore_rl_toolkit.runtime.objects.refusal import Refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentcore_rl_toolkit.errors import RuntimeServiceError
 from agentcore_rl_toolkit.runtime.objects import Condition, ObjectStore, StoredObject
+from agentcore_rl_toolkit.runtime.objects.listing import Page, end_of, read_token, take
+from agentcore_rl_toolkit.runtime.objects.refusal import Refused
 
 SERVER = """
 import asyncio, sys
