@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 .PHONY: help demo test lint unit bench clean lock
 
 help:
-	@echo "make demo    rollouts of a Strands agent on the local runtime, live"
+	@echo "make demo    a Strands agent learns on this machine, in about five minutes"
 	@echo "make test    lint, types and all tests"
 	@echo "make bench   the figures of the README, each with its peers"
 	@echo "make lock    write constraints.txt anew from the newest releases"

@@ -1,8 +1,9 @@
-"""``make demo``: a batch of real rollouts of the Strands math agent, on this machine alone.
+"""Trains a small language model to solve word problems with a calculator, on this machine alone.
 
-Starts a local AgentCore Runtime and a scripted model (an HTTP server that speaks chat
-completions), deploys ``rl_app.py``, runs every problem as a rollout in a session of its own, shows
-what happens, and stops everything again, also on Ctrl-C.
+Starts a local AgentCore Runtime, deploys ``rl_app.py`` (a Strands agent), serves the demo policy
+through a gateway that captures every token, and runs 40 steps of GRPO: 64 rollouts each, every one
+in an isolated session of its own. Before and after, the agent is tried on problems that it has not
+seen. Everything is stopped at the end, also on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -10,141 +11,137 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
-START_TIMEOUT_S = 60.0
+POLICY = HERE.parent / "demo_policy"
+AGENT_FILES = ("rl_app.py", "calculator.py", "reward.py")
+CERTIFICATE = "one_ca.pem"
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
 def main() -> int:
     options = parse_arguments()
-    with ExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="art-demo-")))
-        os.environ["ART_HOME"] = str(home)
-        say("starting a local AgentCore Runtime and a scripted model ...")
-        model_url = stack.enter_context(scripted_model(options.error_rate))
-        runtime_url = stack.enter_context(local_runtime(home))
-        say(f"  runtime  {runtime_url}  (plain boto3 works against it)")
-        say(f"  model    {model_url}")
-        arn = deploy(runtime_url)
-        say(f"  agent    {arn}")
-        return run(arn, model_url, options.rollouts, options.concurrency)
+    say("loading ...")
+    from agentcore_rl_toolkit.cli.train import new_run_dir, run
+    from agentcore_rl_toolkit.cli.train_view import train_view
+
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="art-demo-") as folder:
+        config = make_config(options, Path(folder))
+        run_dir = new_run_dir(config)
+        say(
+            f"training {POLICY.name} in {config.train.steps} steps of "
+            f"{config.rollout.tasks_per_step} problems x {config.rollout.group_size} rollouts"
+        )
+        with train_view() as view:
+            outcome = run(config, run_dir, view)
+    say("")
+    draw(run_dir)
+    say(f"\n{outcome.report}")
+    say(f"{time.perf_counter() - started:.0f} s in all; run folder {run_dir}")
+    before, after = outcome.before or 0.0, outcome.after or 0.0
+    say(f"held-out success: {100 * before:.1f} % -> {100 * after:.1f} %")
+    return 0
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
-    parser.add_argument("--rollouts", type=int, default=64)
-    parser.add_argument("--concurrency", type=int, default=16)
-    parser.add_argument("--error-rate", type=float, default=0.2, help="of the scripted model")
-    return parser.parse_args()
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--evaluate", type=int, default=128, help="held-out problems")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--staleness", type=int, default=0, help="steps to collect ahead")
+    parser.add_argument("--model", type=Path, default=POLICY / "model")
+    parser.add_argument("--run-dir", default="runs")
+    parser.add_argument("overrides", nargs="*", help="key.sub=value, as for 'art train'")
+    return parser.parse_intermixed_args()
 
 
-def run(arn: str, model_url: str, rollouts: int, concurrency: int) -> int:
-    from make_data import problems
+def make_config(options: argparse.Namespace, folder: Path) -> Any:
+    from agentcore_rl_toolkit.trainer.config import load
 
-    from agentcore_rl_toolkit import RolloutClient
-    from agentcore_rl_toolkit.cli.show import live_line
+    sys.path.insert(0, str(POLICY))
+    from problems import problems
 
-    rewards: list[float] = []
-    failures: list[str] = []
-    started = time.perf_counter()
-    say(f"\n{rollouts} rollouts, {concurrency} sessions at a time")
-    with (
-        RolloutClient(
-            agent_runtime_arn=arn,
-            s3_bucket="rollouts",
-            exp_id="demo",
-            base_url=model_url,
-            model_id="scripted",
-            tps_limit=100,
-        ) as client,
-        live_line() as live,
+    for name, count, seed, split in (
+        ("train", 8 * options.steps, options.seed, "train"),
+        ("test", options.evaluate, 1, "test"),
     ):
-        for item in client.run_batch(problems(rollouts), concurrency, timeout=120):
-            if item.success and item.result is not None:
-                rewards.append(float(item.result["rewards"]))
-            else:
-                failures.append(str(item.error))
-            done = len(rewards) + len(failures)
-            if live is not None:
-                live.update(bar(done, rollouts, rewards, time.perf_counter() - started))
-            elif done % 16 == 0:
-                say("  " + bar(done, rollouts, rewards, time.perf_counter() - started))
-        report = client.report()
-    elapsed = time.perf_counter() - started
-    say(f"\naccounted for: {report}")
-    for error in failures[:3]:
-        say(f"failed: {error}")
-    say(f"{len(rewards)} rollouts in {elapsed:.1f} s, {len(failures)} failures")
-    success = 100 * sum(rewards) / max(1, len(rewards))
-    say(f"success: {success:.0f} % (the scripted model errs on purpose)")
-    return 1 if failures else 0
-
-
-def bar(done: int, total: int, rewards: list[float], elapsed: float) -> str:
-    width = 32
-    filled = width * done // total
-    mean = sum(rewards) / len(rewards) if rewards else 0.0
-    return (
-        f"{'█' * filled}{'░' * (width - filled)} {done}/{total}"
-        f"   mean reward {mean:.2f}   {done / elapsed:.0f}/s"
+        rows = (p.row(i) for i, p in enumerate(problems(count, seed, split)))
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text)
+    return load(
+        HERE / "train.yaml",
+        [
+            f"agent.path={agent_folder(folder)}",
+            f"agent.env.SSL_CERT_FILE={CERTIFICATE}",
+            f"data.train={folder}/train.jsonl",
+            f"data.eval={folder}/test.jsonl",
+            f"model.path={options.model}",
+            f"train.steps={options.steps}",
+            f"train.seed={options.seed}",
+            f"train.max_staleness={options.staleness}",
+            f"run_dir={options.run_dir}",
+            "train.eval_every=0",
+            "train.save_every=0",
+            *options.overrides,
+        ],
     )
 
 
-def deploy(runtime_url: str) -> str:
-    from agentcore_rl_toolkit.cli.deploy import control_client, register
+def agent_folder(folder: Path) -> Path:
+    """The agent's files and one certificate.
 
-    runtime = register(control_client(runtime_url), "strands_math_agent", HERE, "rl_app.py", {})
-    return str(runtime["agentRuntimeArn"])
+    Strands makes a new HTTP client for every model call, and each loads all certificates that the
+    system trusts: 30 ms, more than everything else that the agent does. The gateway is on
+    loopback and speaks plain HTTP, so one is as good as all.
+    """
+    import certifi
 
-
-@contextmanager
-def local_runtime(home: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "agentcore_rl_toolkit.runtime", "--port", "0"]
-    with process(command, home / "runtime.log") as child:
-        state = home / "runtime.json"
-        wait_for(state.is_file, child, home / "runtime.log", "the runtime")
-        yield str(json.loads(state.read_text())["endpoint_url"])
-
-
-@contextmanager
-def scripted_model(error_rate: float) -> Iterator[str]:
-    command = [sys.executable, str(HERE / "scripted_model.py"), "--port", "0"]
-    command += ["--error-rate", str(error_rate)]
-    log = Path(os.environ["ART_HOME"]) / "model.log"
-    with process(command, log) as child:
-        wait_for(lambda: b"http://" in log.read_bytes(), child, log, "the scripted model")
-        yield next(word for word in log.read_text().split() if word.startswith("http://"))
+    agent = folder / "strands_math_agent"
+    agent.mkdir()
+    for name in AGENT_FILES:
+        shutil.copy(HERE / name, agent)
+    end = "-----END CERTIFICATE-----\n"
+    (agent / CERTIFICATE).write_text(certifi.contents().partition(end)[0] + end)
+    return agent
 
 
-@contextmanager
-def process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as out:
-        child = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
-    try:
-        yield child
-    finally:
-        child.terminate()
-        try:
-            child.wait(15)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+def draw(run_dir: Path, width: int = 64, height: int = 10) -> None:
+    """The reward of every step, and the held-out success, as a chart."""
+    from agentcore_rl_toolkit.run import RunReader
 
-
-def wait_for(ready: object, child: subprocess.Popen[bytes], log: Path, what: str) -> None:
-    assert callable(ready)
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while not ready():
-        if child.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"{what} did not start:\n{log.read_text(errors='replace')[-2000:]}")
-        time.sleep(0.05)
+    lines = list(RunReader(run_dir).metrics())
+    rewards = [line["reward"] for line in lines if line["kind"] == "step"]
+    evals = [(line["step"], line["success"]) for line in lines if line["kind"] == "eval"]
+    if not rewards:
+        return
+    size = max(1, -(-len(rewards) // width))
+    means = [
+        sum(rewards[i : i + size]) / len(rewards[i : i + size])
+        for i in range(0, len(rewards), size)
+    ]
+    marks = {min(len(means) - 1, step // size): value for step, value in evals}
+    say("reward of each training step (█) and success on held-out problems (◆)")
+    for row in range(height, -1, -1):
+        level = row / height
+        cells = "".join(
+            "◆"
+            if i in marks and round(marks[i] * height) == row
+            else "█"
+            if mean >= level - 0.5 / height and row
+            else " "
+            for i, mean in enumerate(means)
+        )
+        say(f"{level:4.0%} │{cells}")
+    say("     └" + "─" * len(means) + f" step {len(rewards)}")
 
 
 def say(text: str) -> None:
