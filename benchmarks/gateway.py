@@ -1,12 +1,12 @@
 """What capture costs: this gateway beside a direct connection, nginx and its peers, in one run.
 
-    python benchmarks/gateway.py --tools DIR [--rounds 3] [--only direct,gateway] [--quick]
+    python benchmarks/gateway.py [--rounds 3] [--only direct,gateway] [--quick]
 
-``DIR`` (or ``ART_BENCH_TOOLS``) holds ``loadgen.c`` and ``fakevllm.c``: a closed-loop load
-generator and a stand-in for vLLM, both compiled into a temporary folder. Rounds are interleaved, so
-that a noisy machine is noisy for everybody; the table shows medians. Peers come from PyPI into
-environments of their own under the user's cache folder; one that cannot be made is skipped with
-the reason. Everything stays on loopback.
+``benchmarks/tools`` holds ``loadgen.c`` and ``fakevllm.c``: a closed-loop load generator and a
+stand-in for vLLM, both compiled into a temporary folder. Rounds are interleaved, so that a noisy
+machine is noisy for everybody; the table shows medians. Peers come from PyPI into environments of
+their own under the user's cache folder; one that cannot be made is skipped with the reason.
+Everything stays on loopback.
 """
 
 from __future__ import annotations
@@ -465,13 +465,11 @@ def _digits(key: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--tools", type=Path, default=os.environ.get("ART_BENCH_TOOLS"))
+    parser.add_argument("--tools", type=Path, default=Path(__file__).with_name("tools"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help=f"comma list of {', '.join(MAKERS)}")
     parser.add_argument("--quick", action="store_true", help="a quarter of the requests")
     options = parser.parse_args()
-    if options.tools is None:
-        parser.error("give the folder of loadgen.c and fakevllm.c as --tools or ART_BENCH_TOOLS")
     wanted = {name.strip() for name in options.only.split(",") if name.strip()}
     with tempfile.TemporaryDirectory(prefix="art-bench-") as folder:
         bench = Bench(options.tools, Path(folder), options.quick)
