@@ -187,7 +187,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--rollouts", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tps", type=float, default=100.0)
+    parser.add_argument("--tps", type=float, default=50.0)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--drive", help=argparse.SUPPRESS)
     options = parser.parse_args()
