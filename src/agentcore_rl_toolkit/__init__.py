@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         WeightedSum,
     )
     from .rollout import Failure, FailureKind
+    from .sandbox import Sandbox, SandboxClient
 
 __version__ = "1.0.0.dev0"
 
@@ -40,6 +41,9 @@ __all__ = [  # noqa: RUF022 - grouped for the reader
     "BatchItem",
     "RolloutClient",
     "RolloutFuture",
+    # commands and files in a session
+    "Sandbox",
+    "SandboxClient",
     # how rollouts fail
     "Failure",
     "FailureKind",
@@ -58,6 +62,8 @@ _HOME = {
     "BatchItem": "client",
     "RolloutClient": "client",
     "RolloutFuture": "client",
+    "Sandbox": "sandbox",
+    "SandboxClient": "sandbox",
     "Failure": "rollout",
     "FailureKind": "rollout",
     "RolloutError": "errors",

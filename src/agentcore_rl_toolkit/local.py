@@ -3,15 +3,22 @@
 An ARN in region ``local`` means it. The address is, in this order: an explicit URL, the
 ``AWS_ENDPOINT_URL_BEDROCK_AGENTCORE`` and ``AWS_ENDPOINT_URL`` variables, the state file that a
 running runtime keeps in the user's state folder, the default port.
+
+A runtime on loopback accepts every signature. One that listens elsewhere knows its access keys:
+``credentials`` finds them, ``sign`` uses them for requests that boto3 does not make.
 """
 
 from __future__ import annotations
 
+import configparser
+import functools
+import ipaddress
 import json
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from .errors import ConfigError
 
@@ -85,3 +92,75 @@ def find_endpoint(explicit: str | None = None) -> str:
         return str(json.loads(state_file().read_text())["endpoint_url"])
     except (OSError, ValueError, KeyError, TypeError):
         return f"http://127.0.0.1:{DEFAULT_PORT}"
+
+
+# --- who is calling ---------------------------------------------------------------------------
+
+
+@functools.lru_cache(256)
+def is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_keys(path: Path) -> dict[str, str]:
+    """Access key id to secret, of a file in the form of AWS's shared credentials file."""
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(path.read_text())
+    except (OSError, UnicodeError, configparser.Error) as error:
+        raise ConfigError(f"the access keys {path} cannot be read: {error}") from error
+    found = {}
+    for profile in parser.sections():
+        key = parser[profile].get("aws_access_key_id")
+        secret = parser[profile].get("aws_secret_access_key")
+        if key and secret:
+            found[key] = secret
+    return found
+
+
+def credentials(endpoint_url: str) -> dict[str, str]:
+    """boto3's arguments for a local runtime; empty where boto3 has to search itself.
+
+    The file that ``ART_ACCESS_KEYS`` names, else the keys of this user's own runtime, else none
+    that matter on loopback.
+    """
+    path = os.environ.get("ART_ACCESS_KEYS")
+    if not path:
+        try:
+            state = json.loads(state_file().read_text())
+            path = state.get("access_keys") if state["endpoint_url"] == endpoint_url else None
+        except (OSError, ValueError, KeyError, TypeError):
+            path = None
+    if path:
+        for key, secret in read_keys(Path(path)).items():
+            return {"aws_access_key_id": key, "aws_secret_access_key": secret}
+    return CREDENTIALS if is_loopback(urlsplit(endpoint_url).hostname or "") else {}
+
+
+def sign(url: str, method: str = "GET", found: Any = None) -> dict[str, str]:
+    """The headers that sign a request without a body; none where none are needed.
+
+    ``found``: botocore's credentials, when the caller has its own.
+    """
+    parts = urlsplit(url)
+    keys = {} if found else credentials(f"{parts.scheme}://{parts.netloc}")
+    if keys == CREDENTIALS:
+        return {}
+    from botocore.auth import SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+    from botocore.session import get_session
+
+    if keys:
+        found = Credentials(keys["aws_access_key_id"], keys["aws_secret_access_key"])
+    found = found or get_session().get_credentials()
+    if found is None:
+        return {}
+    request = AWSRequest(method, url)
+    SigV4Auth(found, "bedrock-agentcore", REGION).add_auth(request)
+    return dict(request.headers.items())

@@ -16,6 +16,10 @@ from pathlib import Path
 import openai
 import pytest
 
+from agentcore_rl_toolkit.gateway.session import OpenSession
+from agentcore_rl_toolkit.gateway.setting import GatewaySettings, ModelSpec
+from agentcore_rl_toolkit.gateway.thread import GatewayThread
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gateway"))
 from fake_vllm import FakeVLLM
 
@@ -37,9 +41,13 @@ def engine_url() -> Iterator[str]:
     loop.close()
 
 
-def test_a_served_session_can_be_exported_as_rows(engine_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"], ids=["one process", "two workers"])
+def test_a_served_session_can_be_exported_as_rows(
+    engine_url: str, tmp_path: Path, workers: str
+) -> None:
     run_dir, out = tmp_path / "run", tmp_path / "rows.jsonl"
     command = [*ART, "serve", "--model", f"policy=vllm:{engine_url}", "--run-dir", str(run_dir)]
+    command += ["--workers", workers]
     child = subprocess.Popen([*command, "--admin-token", "t"], stdout=subprocess.PIPE, env=ENV)
     assert child.stdout is not None
     with child, child.stdout:
@@ -71,13 +79,41 @@ def test_a_served_session_can_be_exported_as_rows(engine_url: str, tmp_path: Pat
     assert len(row["token_ids"]) == len(row["loss_mask"]) == len(row["logprobs"])
 
 
+def test_a_recorded_run_is_served_again_without_its_engine(engine_url: str, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    settings = GatewaySettings(run_dir=run_dir, fsync=False)
+    with GatewayThread([ModelSpec.parse(f"policy=vllm:{engine_url}")], settings) as thread:
+        opened = thread.call(thread.gateway.open_session(OpenSession(session_id="s")))
+        recorded = say(opened.base_url)
+    command = [*ART, "replay", str(run_dir), "--session", "s", "--out", str(tmp_path / "again")]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, env=ENV)
+    assert child.stdout is not None
+    with child, child.stdout:
+        url = re.search(r"http://\S+", child.stdout.readline().decode())
+        assert url is not None
+        assert say(f"{url[0]}/sessions/any/v1") == recorded
+        child.send_signal(signal.SIGINT)
+        child.stdout.read()
+        assert child.wait(20) == 0
+
+
+def say(base_url: str) -> str | None:
+    with openai.OpenAI(base_url=base_url, api_key="EMPTY") as client:
+        reply = client.chat.completions.create(
+            model="policy", messages=[{"role": "user", "content": "hello"}]
+        )
+    return reply.choices[0].message.content
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["serve", "--model", "nonsense"], "write NAME=KIND:URL"),
         (["export", "/tmp"], "not a run folder"),
+        (["replay", "/tmp"], "not a run folder"),
+        (["serve", "--model", "p=vllm:http://x", "--normalise", "dates"], "billing, cache_marks"),
     ],
-    ids=["bad-model", "not-a-run-folder"],
+    ids=["bad-model", "not-a-run-folder", "not-a-recording", "no-such-rule"],
 )
 def test_a_wrong_call_says_what_to_do(arguments: list[str], message: str) -> None:
     done = subprocess.run([*ART, *arguments], capture_output=True, text=True, env=ENV, check=False)

@@ -196,6 +196,53 @@ def test_the_same_client_token_registers_once(aws: Aws) -> None:
     aws.settled(runtime_id)
 
 
+def test_a_client_token_with_other_parameters_is_refused(aws: Aws) -> None:
+    token = str(uuid.uuid4())
+    name = unique()
+    runtime_id = aws.create(name=name, clientToken=token)
+    for other in ({"name": unique()}, {"name": name, "description": "another"}):
+        with pytest.raises(aws.control.exceptions.ValidationException) as refused:
+            aws.create(clientToken=token, **other)
+        assert refused.value.response["reason"] == "IdempotentParameterMismatchException"
+    assert aws.create(name=name, clientToken=token) == runtime_id
+    aws.settled(runtime_id)
+    again = str(uuid.uuid4())
+    made = [
+        aws.control.update_agent_runtime(
+            agentRuntimeId=runtime_id, clientToken=again, **aws.body()
+        )["agentRuntimeVersion"]
+        for _ in range(2)
+    ]
+    assert made == ["2", "2"]
+    with pytest.raises(aws.control.exceptions.ValidationException):
+        aws.control.update_agent_runtime(
+            agentRuntimeId=runtime_id, clientToken=again, **aws.body(description="other")
+        )
+
+
+def test_a_page_token_that_was_never_given_out_is_refused(aws: Aws) -> None:
+    with pytest.raises(aws.control.exceptions.ValidationException, match="nextToken"):
+        aws.control.list_agent_runtimes(nextToken="made-up!")
+    with pytest.raises(aws.control.exceptions.ValidationException, match="maxResults"):
+        aws.control.list_agent_runtimes(maxResults=101)
+
+
+def test_endpoints_have_tags_of_their_own(aws: Aws) -> None:
+    runtime_id = aws.create(tags={"of": "runtime"})
+    aws.settled(runtime_id)
+    made = aws.control.create_agent_runtime_endpoint(
+        agentRuntimeId=runtime_id, name="prod", tags={"of": "endpoint"}
+    )
+    arn = made["agentRuntimeEndpointArn"]
+    aws.control.tag_resource(resourceArn=arn, tags={"more": "1"})
+    found = aws.control.list_tags_for_resource(resourceArn=arn)["tags"]
+    assert found == {"of": "endpoint", "more": "1"}
+    aws.control.untag_resource(resourceArn=arn, tagKeys=["of"])
+    assert aws.control.list_tags_for_resource(resourceArn=arn)["tags"] == {"more": "1"}
+    whole = aws.control.list_tags_for_resource(resourceArn=made["agentRuntimeArn"])["tags"]
+    assert whole == {"of": "runtime"}
+
+
 def test_lists_come_in_pages(aws: Aws) -> None:
     made = {aws.create() for _ in range(5)}
     paginator = aws.control.get_paginator("list_agent_runtimes")
@@ -274,6 +321,20 @@ def test_code_can_come_as_an_archive_from_the_local_store(aws: Aws, sid: str) ->
         pytest.param({"environmentVariables": {"A": "x" * 5001}}, id="a variable too long"),
         pytest.param({"environmentVariables": {"ART_NETWORK": "all"}}, id="an unknown network"),
         pytest.param({"protocolConfiguration": {"serverProtocol": "MCP"}}, id="another protocol"),
+        pytest.param(
+            {"protocolConfiguration": {"serverProtocol": "HTTP", "port": 9000}}, id="another port"
+        ),
+        pytest.param({"networkConfiguration": {"networkMode": "MARS"}}, id="an unknown mode"),
+        pytest.param({"roleArn": "not a role"}, id="a role that is none"),
+        pytest.param({"description": "x" * 4097}, id="a long description"),
+        pytest.param({"tags": {"k" * 129: "v"}}, id="a long key of a tag"),
+        pytest.param({"tags": {"key": "semi;colon"}}, id="a bad value of a tag"),
+        pytest.param({"clientToken": "umlaut-ü" * 6}, id="a token of other letters"),
+        pytest.param({"lifecycleConfiguration": {"maxLifetime": 28_801}}, id="too long a life"),
+        pytest.param(
+            {"lifecycleConfiguration": {"idleRuntimeSessionTimeout": 90, "maxLifetime": 60}},
+            id="idle longer than life",
+        ),
         pytest.param(
             {"requestHeaderConfiguration": {"requestHeaderAllowlist": ["X-Amz-Date"]}},
             id="a header of the platform",

@@ -261,9 +261,7 @@ def test_only_the_first_500_characters_of_an_error_are_told(
 
 def test_an_unimplemented_operation_says_so(aws: Aws, asgi_arn: str, sid: str) -> None:
     with pytest.raises(ClientError, match="not implemented by the local") as refused:
-        aws.data.invoke_agent_runtime_command(
-            agentRuntimeArn=asgi_arn, runtimeSessionId=sid, body={"command": "ls"}
-        )
+        aws.data.get_agent_card(agentRuntimeArn=asgi_arn, runtimeSessionId=sid)
     assert code(refused)[1] == 501
 
 
@@ -295,6 +293,27 @@ def test_stop_takes_daemonised_children_too(aws: Aws, sid: str) -> None:
 def test_stopping_an_unknown_session_is_not_found(aws: Aws, asgi_arn: str, sid: str) -> None:
     with pytest.raises(aws.data.exceptions.ResourceNotFoundException):
         aws.stop(asgi_arn, sid)
+
+
+def test_a_stop_that_is_sent_again_gets_the_same_answer(aws: Aws, asgi_arn: str, sid: str) -> None:
+    token = str(uuid.uuid4())
+    aws.ask(asgi_arn, {}, sid)
+    aws.stop(asgi_arn, sid, clientToken=token)
+    aws.stop(asgi_arn, sid, clientToken=token)
+    aws.ask(asgi_arn, {}, sid)
+    aws.stop(asgi_arn, sid, clientToken=token)
+    assert sid in aws.sessions()
+    aws.stop(asgi_arn, sid)
+    assert sid not in aws.sessions()
+
+
+def test_headers_over_the_bounds_of_the_model_are_a_validation_error(
+    aws: Aws, asgi_arn: str, sid: str
+) -> None:
+    for given in ({"contentType": "a" * 257}, {"runtimeUserId": "u" * 1025}):
+        with pytest.raises(aws.data.exceptions.ValidationException, match="longer than"):
+            aws.invoke(asgi_arn, {}, sid, **given)
+    assert sid not in aws.sessions()
 
 
 def test_stop_ends_requests_in_flight(aws: Aws, asgi_arn: str, sid: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from aiohttp import web
 from agentcore_rl_toolkit.runtime import isolation
 from agentcore_rl_toolkit.runtime.egress import Egress, authorities, listed
 from agentcore_rl_toolkit.runtime.isolation import Compute
+from agentcore_rl_toolkit.runtime.isolation.namespace import PROXY_PORT
 from agentcore_rl_toolkit.runtime.objects import ObjectServer, ObjectStore
 from agentcore_rl_toolkit.runtime.relay import Streams, relay
 from agentcore_rl_toolkit.runtime.server import RuntimeServer
@@ -182,6 +184,53 @@ async def test_open_shares_the_network_of_the_machine(place: Place) -> None:
     assert answer == [200, "one two /x"]
 
 
+HOARD = """
+import builtins, socket
+builtins.kept = []
+value = []
+for port in {ports}:
+    held = []
+    try:
+        while len(held) < {many}:
+            sock = socket.create_connection(('127.0.0.1', port), 5)
+            sock.sendall(b'GET / HTTP/1.1\\r\\n')
+            held.append(sock)
+    except OSError as error:
+        pass
+    open_ones = 0
+    for sock in held:
+        sock.settimeout(0.2 if open_ones < 2 else 0.001)
+        try:
+            open_ones += sock.recv(1) != b''
+        except TimeoutError:
+            open_ones += 1
+        except OSError:
+            pass
+    kept.extend(held)
+    value.append(open_ones)
+"""
+
+
+@needs_namespaces
+async def test_a_session_that_hoards_connections_leaves_its_neighbour_some(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("relay", "egress"):
+        monkeypatch.setattr(f"agentcore_rl_toolkit.runtime.{module}.MAX_CONNECTIONS", 20)
+    greedy, egress = await place.session()
+    neighbour, other = await place.session()
+    for one in (egress, other):
+        await one.permit(rollout(base_url=f"http://127.0.0.1:{place.port}/v1"))
+    before = len(os.listdir("/proc/self/fd"))
+    ports = [place.port, STORE_PORT, PROXY_PORT]
+    held = await run_inside(greedy, HOARD.format(ports=ports, many=60))
+    assert all(0 < count <= 20 for count in held), held
+    # One end of every connection at each door, the other of those that lead on; all in this test.
+    assert len(os.listdir("/proc/self/fd")) - before < 20 * 6
+    url = f"http://127.0.0.1:{place.port}/v1/chat"
+    assert await run_inside(neighbour, FETCH.format(url=url)) == [200, "one two /v1/chat"]
+
+
 async def test_a_relay_passes_on_each_half_close() -> None:
     heard = asyncio.get_running_loop().create_future()
 
@@ -274,6 +323,8 @@ async def test_a_rollout_goes_through_the_whole_runtime(place: Place, tmp_path: 
             },
             "roleArn": "arn:aws:iam::000000000000:role/local",
         }
+        if packages := os.environ.get("PYTHONPATH"):  # as ``test_ordinary_user`` runs it
+            body["environmentVariables"] = {"PYTHONPATH": packages}
         async with http.put("/runtimes/", json=body) as answer:
             arn = quote((await answer.json())["agentRuntimeArn"], safe="")
         headers = {"X-Amzn-Bedrock-AgentCore-Runtime-Session-Id": SESSION}

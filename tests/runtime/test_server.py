@@ -22,7 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from agentcore_rl_toolkit import local
 from agentcore_rl_toolkit.errors import ConfigError, RuntimeServiceError
-from agentcore_rl_toolkit.runtime.server import RuntimeServer, serve
+from agentcore_rl_toolkit.runtime.server import RuntimeServer
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 
 from .conftest import AGENTS, Aws, alive, until
@@ -194,12 +194,6 @@ def test_a_thread_raises_what_stopped_it_from_starting(tmp_path: Path) -> None:
         pytest.raises(RuntimeServiceError, match="already uses"),
     ):
         RuntimeThread(home=tmp_path).start()
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "example.org"])
-async def test_other_addresses_than_loopback_are_refused(tmp_path: Path, host: str) -> None:
-    with pytest.raises(ConfigError, match="loopback only"):
-        await serve(host=host, port=0, home=tmp_path)
 
 
 async def test_an_unknown_isolation_level_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from agentcore_rl_toolkit import local
+from agentcore_rl_toolkit.runtime.quota import Quota
 from agentcore_rl_toolkit.runtime.session import parse_health
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 
@@ -116,7 +117,7 @@ def test_a_failed_start_tells_how_the_agent_ended(
 def test_too_many_sessions_are_refused_as_aws_does(
     tmp_path: Path, connect: Callable[..., Aws], new_session: Callable[[], str]
 ) -> None:
-    with RuntimeThread(home=tmp_path / "home", max_sessions=1) as runtime:
+    with RuntimeThread(home=tmp_path / "home", quota=Quota(max_sessions=1)) as runtime:
         aws = connect(runtime.url)
         arn = aws.deploy()
         first = new_session()

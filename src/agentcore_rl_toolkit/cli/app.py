@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import deploy, doctor, evaluate, gateway, invoke, runtime, train
+from . import deploy, doctor, evaluate, gateway, invoke, runtime, sessions, shell, train
 
 app = typer.Typer(
     name="art",
@@ -22,6 +22,10 @@ app.command("deploy")(deploy.deploy)
 app.command("invoke")(invoke.invoke)
 app.command("eval")(evaluate.evaluate)
 app.command("train")(train.train)
+app.command("sessions")(sessions.sessions)
+app.command("logs")(sessions.logs)
+app.command("stop")(sessions.stop)
+app.command("shell")(shell.shell)
 app.command("doctor")(doctor.doctor)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from .. import local
 from ..errors import ConfigError
-from .show import console, escape
+from .show import console, escape, hint, live_line
 
 READY_TIMEOUT_S = 180.0
 ROLE = f"arn:aws:iam::{local.ACCOUNT}:role/local"
@@ -32,6 +32,14 @@ def deploy(
     python: Annotated[
         str | None, typer.Option(help="Interpreter that has what the agent imports.")
     ] = None,
+    build: Annotated[
+        bool,
+        typer.Option(
+            "--build",
+            help="Also take requirements that come as source, and build them inside a sandbox: "
+            "it sees the network of this machine and pip's settings, none of its files.",
+        ),
+    ] = False,
 ) -> None:
     """Register an agent. Deploying the same name again makes a new version."""
     if not is_local:
@@ -48,6 +56,7 @@ def deploy(
         )
     if python:
         variables["ART_PYTHON"] = python
+    variables |= install_requirements(folder, variables, build=build)
     runtime = register(
         control_client(endpoint), name or runtime_name(folder), folder, entry, variables
     )
@@ -66,13 +75,37 @@ def control_client(endpoint: str | None) -> Any:
     import boto3
     from botocore.config import Config
 
+    url = local.find_endpoint(endpoint)
     return boto3.client(
         "bedrock-agentcore-control",
-        endpoint_url=local.find_endpoint(endpoint),
+        endpoint_url=url,
         region_name="us-east-1",
         config=Config(connect_timeout=5, read_timeout=60, retries={"total_max_attempts": 2}),
-        **local.CREDENTIALS,
+        **local.credentials(url),
     )
+
+
+def install_requirements(
+    folder: Path, variables: dict[str, str], *, build: bool = False
+) -> dict[str, str]:
+    """What the agent's requirements bring, as a variable for the runtime; nothing runs of them."""
+    from ..runtime import environment
+    from ..runtime.build import in_sandbox
+
+    if "ART_PACKAGES" in variables:
+        return {}
+    with live_line() as line:
+
+        def show(text: str) -> None:
+            if line is None:
+                hint(text)
+            else:
+                line.update(f"[dim]{escape(text[:100])}[/]")
+
+        packages = environment.for_agent(
+            folder, variables.get("ART_PYTHON"), show, in_sandbox if build else None
+        )
+    return {"ART_PACKAGES": str(packages)} if packages else {}
 
 
 def register(

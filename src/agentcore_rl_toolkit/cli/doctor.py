@@ -21,6 +21,8 @@ from .show import console, escape, plain_table
 
 State = Literal["ok", "note", "no"]
 MARK = {"ok": "[green]ok[/]", "note": "[yellow]--[/]", "no": "[red]no[/]"}
+ACTIVE_MB = 30
+"""What a session takes once it works; see the runtime's quota for what one is expected to take."""
 EXTRAS = {"gateway": ["aiohttp", "msgspec", "numpy"], "local": ["typer", "rich"]}
 
 
@@ -88,13 +90,15 @@ def check_isolation() -> Iterator[Check]:
 
 
 def check_memory() -> Check:
-    try:
-        with open("/proc/meminfo") as file:
-            values = dict(line.split(":", 1) for line in file)
-        free_mb = int(values["MemAvailable"].split()[0]) // 1024
-    except (OSError, KeyError, ValueError):
-        return Check("memory", "note", "unknown on this system")
-    sessions = max(0, free_mb - 2048) // 30
+    from ..runtime import memory
+    from ..runtime.quota import Quota
+
+    found = memory.read()
+    if found is None:
+        return Check("memory", "note", "unknown on this system; sessions are bounded by number")
+    room = found.free - Quota().reserve(found.total)
+    sessions = max(0, room) // (ACTIVE_MB * 1024**2)
+    free_mb = found.free // 1024**2
     return Check("memory", "ok", f"{free_mb} MB free: room for about {sessions} active sessions")
 
 
@@ -113,9 +117,13 @@ def check_home() -> Check:
 def check_runtime(endpoint: str | None) -> Check:
     url = local.find_endpoint(endpoint)
     try:
-        with urllib.request.urlopen(f"{url}/_art/", timeout=3) as answer:
+        request = urllib.request.Request(f"{url}/_art/", headers=local.sign(f"{url}/_art/"))
+        with urllib.request.urlopen(request, timeout=3) as answer:
             info = json.load(answer)
         return Check("local runtime", "ok", f"{url}, version {info['version']}")
+    except urllib.error.HTTPError as error:
+        wanted = "access keys: see 'art runtime serve --help'" if error.code == 403 else "a runtime"
+        return Check("local runtime", "no", f"{url} answers {error.code}; it wants {wanted}")
     except (urllib.error.URLError, OSError, ValueError, KeyError):
         return Check("local runtime", "note", f"none at {url}: start one with 'art runtime serve'")
 

@@ -98,11 +98,8 @@ def call_once(
     config = Config(read_timeout=NO_READ_TIMEOUT_S, retries={"total_max_attempts": 1})
     where: dict[str, Any] = {"region_name": arn.region}
     if arn.is_local:
-        where = {
-            "region_name": "us-east-1",
-            "endpoint_url": local.find_endpoint(endpoint),
-            **local.CREDENTIALS,
-        }
+        url = local.find_endpoint(endpoint)
+        where = {"region_name": "us-east-1", "endpoint_url": url, **local.credentials(url)}
     client = boto3.client("bedrock-agentcore", config=config, **where)
     try:
         answer = client.invoke_agent_runtime(

@@ -17,7 +17,13 @@ import typer
 
 from ..errors import ConfigError, MissingExtraError
 from .child import own_runtime
-from .deploy import control_client, find_entry, register, runtime_name
+from .deploy import (
+    control_client,
+    find_entry,
+    install_requirements,
+    register,
+    runtime_name,
+)
 from .show import console, hint
 
 if TYPE_CHECKING:
@@ -112,6 +118,7 @@ def deployed(config: TrainConfig, view: View) -> Iterator[Deployed]:
         variables = dict(agent.env)
         if agent.python:
             variables["ART_PYTHON"] = agent.python
+        variables |= install_requirements(folder, variables)
         made = register(control_client(url), runtime_name(folder), folder, entry, variables)
         view.note(f"agent {folder.name}/{entry} on a local runtime at {url}")
         yield Deployed(str(made["agentRuntimeArn"]), url)

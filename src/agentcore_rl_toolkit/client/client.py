@@ -84,6 +84,8 @@ class RolloutClient:
         self._store = Store(lambda: self.s3_client)
         events = endpoint if self._runtime.is_local else None
         self._watcher = Watcher(self._caller, self._store, events, s3_bucket, f"{exp_id}/")
+        if boto3_session is not None and events:
+            self._watcher.credentials = boto3_session.get_credentials()
         self._tally = Tally()
         self._open: set[RolloutFuture] = set()
         self._lock = threading.Lock()
@@ -105,7 +107,7 @@ class RolloutClient:
                 make("bedrock-agentcore", region_name=region, config=calls, **where),
                 make("s3", region_name=region, config=Config(**reads)),
             )
-        keys = {} if session else local.CREDENTIALS
+        keys = {} if session else local.credentials(endpoint or "")
         return (
             make(
                 "bedrock-agentcore",

@@ -18,6 +18,8 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from .. import local
+
 logger = logging.getLogger(__name__)
 
 SERVICE = "agentcore-rl-toolkit"
@@ -71,6 +73,7 @@ class Stream:
         self._query = urllib.parse.urlencode({"bucket": bucket, "prefix": prefix})
         self._on_event = on_event
         self.bucket, self.prefix = bucket, prefix
+        self.credentials: Any = None
         self.live = False
         self._last_id = ""
         self._closed = threading.Event()
@@ -99,11 +102,16 @@ class Stream:
         """One of the runtime's own documents; None when it is not there."""
         connection = self._connect(CONNECT_S)
         try:
-            connection.request("GET", self._url.path.rstrip("/") + path)
+            path = self._url.path.rstrip("/") + path
+            connection.request("GET", path, headers=self._signed(path))
             response = connection.getresponse()
             return json.loads(response.read()) if response.status == 200 else None
         finally:
             connection.close()
+
+    def _signed(self, path: str) -> dict[str, str]:
+        url = f"{self._url.scheme}://{self._url.netloc}{path}"
+        return local.sign(url, found=self.credentials)
 
     def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
         kind = (
@@ -145,7 +153,7 @@ class Stream:
             if self._last_id:
                 headers["Last-Event-ID"] = self._last_id
             path = f"{self._url.path.rstrip('/')}/_art/events?{self._query}"
-            connection.request("GET", path, headers=headers)
+            connection.request("GET", path, headers=headers | self._signed(path))
             self._sock = connection.sock
             if self._closed.is_set():
                 return

@@ -268,17 +268,24 @@ def _wait(future: concurrent.futures.Future[Any], timeout: float | None) -> bool
 async def wait_for(future: concurrent.futures.Future[Any], timeout: float | None) -> bool:
     """Waits in a task; never cancels the future, unlike asyncio.wrap_future."""
     loop = asyncio.get_running_loop()
-    event = asyncio.Event()
+    waiter: asyncio.Future[None] = loop.create_future()
 
     def wake(_: object) -> None:
         try:
-            loop.call_soon_threadsafe(event.set)
+            loop.call_soon_threadsafe(_release, waiter)
         except RuntimeError:
             pass  # the loop has been closed
 
     future.add_done_callback(wake)
+    timer = None if timeout is None else loop.call_later(timeout, _release, waiter)
     try:
-        await asyncio.wait_for(event.wait(), timeout)
-    except TimeoutError:
-        return future.done()
-    return True
+        await waiter
+    finally:
+        if timer is not None:
+            timer.cancel()
+    return future.done()
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

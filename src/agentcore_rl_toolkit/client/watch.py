@@ -47,6 +47,8 @@ class Watcher:
     ) -> None:
         self._caller, self._store = caller, store
         self._endpoint, self._bucket, self._prefix = endpoint, bucket, prefix
+        self.credentials: Any = None
+        """botocore's, for the runtime's own paths; None finds them as ``local`` does."""
         self._pending: dict[tuple[str, str], Attempt] = {}
         self._sessions: dict[str, Attempt] = {}
         self._stream: Stream | None = None
@@ -75,6 +77,7 @@ class Watcher:
             self._sessions[attempt.session_id] = attempt
             if self._endpoint and self._stream is None:
                 stream = Stream(self._endpoint, self._bucket, self._prefix, self._on_event)
+                stream.credentials = self.credentials
                 self._stream = stream
             covered = self._stream is not None and self._stream.covers(attempt.bucket, attempt.key)
         if stream is not None:

@@ -9,18 +9,24 @@ from pathlib import Path
 
 from .. import local
 from ..errors import ToolkitError
-from .quota import MAX_SESSIONS
+from .awsquota import AwsQuotas
+from .quota import MAX_SESSIONS, SESSION_MB, WAIT_S, Quota
 from .server import RuntimeServer, run
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m agentcore_rl_toolkit.runtime")
-    parser.add_argument("--host", default="127.0.0.1", help="a loopback address")
+    parser.add_argument("--host", default="127.0.0.1", help="off loopback keys are demanded")
+    parser.add_argument("--access-keys", type=Path, help="file of keys to sign requests with")
     parser.add_argument("--port", type=int, default=local.DEFAULT_PORT, help="0 picks a free one")
     parser.add_argument("--home", type=Path, help="state folder; default: see ART_HOME")
     parser.add_argument("--isolation", default="auto")
     parser.add_argument("--init-timeout", type=float, default=30.0, metavar="SECONDS")
     parser.add_argument("--max-sessions", type=int, default=MAX_SESSIONS)
+    parser.add_argument("--memory-wait", type=float, default=WAIT_S, metavar="SECONDS")
+    parser.add_argument("--reserve-mb", type=int, help="memory that sessions leave free")
+    parser.add_argument("--session-mb", type=int, default=SESSION_MB, help="expected of each")
+    parser.add_argument("--quotas", default="", help="AWS's, to rehearse: aws, or name=value,…")
     parser.add_argument("--until-eof", action="store_true", help="end with standard input")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args()
@@ -33,9 +39,16 @@ def main() -> int:
             host=given.host,
             port=given.port,
             home=given.home,
+            access_keys=given.access_keys,
             isolation=given.isolation,
             init_timeout_s=given.init_timeout,
-            max_sessions=given.max_sessions,
+            quota=Quota(
+                max_sessions=given.max_sessions,
+                wait_s=given.memory_wait,
+                reserve_mb=given.reserve_mb,
+                session_mb=given.session_mb,
+            ),
+            quotas=AwsQuotas.parse(given.quotas),
             on_ready=announce,
             until_eof=given.until_eof,
         )

@@ -9,6 +9,7 @@ archive members that climb are refused. ``agent_of`` makes the driver's ``Agent`
 from __future__ import annotations
 
 import io
+import math
 import os
 import shutil
 import stat
@@ -190,6 +191,7 @@ def agent_of(
     variables: Mapping[str, str],
     *,
     endpoint_url: str,
+    credentials: tuple[str, str] = ("local", "local"),
     isolation: str,
     init_timeout_s: float,
 ) -> Agent:
@@ -201,12 +203,14 @@ def agent_of(
         folder=folder,
         entry=entry,
         python=python,
-        env={**base_env(python, endpoint_url), **variables},
+        packages=settings.get("ART_PACKAGES", ""),
+        env={**base_env(python, endpoint_url, credentials), **variables},
         isolation=one_of(Level, "ART_ISOLATION", settings.get("ART_ISOLATION") or isolation),
         network=one_of(Network, "ART_NETWORK", settings.get("ART_NETWORK") or "model"),
         allow=tuple(h.strip() for h in settings.get("ART_ALLOW", "").split(",") if h.strip()),
         zygote=settings.get("ART_ZYGOTE") != "0",
         init_timeout_s=init_timeout_s,
+        freeze_s=seconds("ART_FREEZE_S", settings.get("ART_FREEZE_S") or Agent.freeze_s),
     )
 
 
@@ -214,20 +218,24 @@ def check_variables(variables: Mapping[str, str]) -> None:
     """Refuses settings that no session could be started with; ConfigError."""
     one_of(Level, "ART_ISOLATION", variables.get("ART_ISOLATION") or "auto")
     one_of(Network, "ART_NETWORK", variables.get("ART_NETWORK") or "model")
+    seconds("ART_FREEZE_S", variables.get("ART_FREEZE_S") or 0)
     python = variables.get("ART_PYTHON")
     if python and not os.access(python, os.X_OK):
         raise ConfigError(f"ART_PYTHON {python!r} is not an interpreter of this machine")
+    packages = variables.get("ART_PACKAGES")
+    if packages and not (os.path.isabs(packages) and os.path.isdir(packages)):
+        raise ConfigError(f"ART_PACKAGES {packages!r} is not a folder of this machine")
 
 
-def base_env(python: str, endpoint_url: str) -> dict[str, str]:
+def base_env(python: str, endpoint_url: str, credentials: tuple[str, str]) -> dict[str, str]:
     """All that a session sees of the machine. Also set in the template: agents often make their S3
     client at import."""
     return {
         "PATH": f"{Path(python).parent}:/usr/local/bin:/usr/bin:/bin",
         "LANG": "C.UTF-8",
         "AWS_ENDPOINT_URL_S3": endpoint_url,
-        "AWS_ACCESS_KEY_ID": "local",
-        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_ACCESS_KEY_ID": credentials[0],
+        "AWS_SECRET_ACCESS_KEY": credentials[1],
         "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
@@ -241,3 +249,13 @@ def one_of(choices: Any, name: str, value: str) -> Any:
     if value not in allowed:
         raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
     return value
+
+
+def seconds(name: str, value: str | float) -> float:
+    try:
+        found = float(value)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < math.inf:
+        raise ConfigError(f"{name} must be seconds, 0 for never, got {value!r}")
+    return found

@@ -19,10 +19,15 @@ from . import agent as agents
 from . import wire
 from .deployment import timeouts_of
 
+MAX_JSON_BYTES = 2 * 1024 * 1024
+"""Of a request that is not an invocation; the longest that AWS takes has a fraction of it."""
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,47}")
 HEADER = re.compile(
     r"(?i)X-Amzn-Bedrock-AgentCore-Runtime-Custom-[a-z0-9_-]+|(?!x-amzn?-)[a-z0-9][a-z0-9_-]*"
 )
+ROLE = re.compile(r"arn:aws(-[^:]+)?:iam::([0-9]{12})?:role/.{1,2000}")
+TAG = re.compile(r"[a-zA-Z0-9\s._:/=+@-]*")
+TOKEN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 BLOCKS = (
     "agentRuntimeArtifact",
     "roleArn",
@@ -60,12 +65,25 @@ UNSUPPORTED = (
 
 async def read_json(request: web.Request) -> dict[str, Any]:
     try:
-        body = json.loads(await request.read())
-    except ValueError as error:
+        body = json.loads(await read_small(request))
+    except (ValueError, RecursionError) as error:
         raise wire.invalid(f"The body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise wire.invalid("The body must be a JSON object")
     return body
+
+
+async def read_small(request: web.Request) -> bytes:
+    """A body that is not an agent's: nothing larger is waited for."""
+    raw = request.get(wire.BODY) or b""
+    if max(request.content_length or 0, len(raw)) <= MAX_JSON_BYTES and not raw:
+        async for piece in request.content.iter_any():
+            raw += piece
+            if len(raw) > MAX_JSON_BYTES:
+                break
+    if max(request.content_length or 0, len(raw)) > MAX_JSON_BYTES:
+        raise wire.invalid(f"The body is larger than {MAX_JSON_BYTES} bytes")
+    return raw
 
 
 def runtime_id_of(segment: str) -> str:
@@ -85,6 +103,12 @@ def runtime_id_of(segment: str) -> str:
     return arn.runtime_id
 
 
+def tagged(segment: str) -> tuple[str, str]:
+    """Runtime id and, for the ARN of an endpoint, its name."""
+    arn, _, name = unquote(segment).partition("/runtime-endpoint/")
+    return runtime_id_of(arn), name
+
+
 def check_name(value: object, field: str) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise wire.invalid(
@@ -94,27 +118,28 @@ def check_name(value: object, field: str) -> str:
     return value
 
 
-def check_config(body: dict[str, Any]) -> dict[str, Any]:
+def check_config(body: dict[str, Any], shortest_s: int = 1) -> dict[str, Any]:
+    """``shortest_s``: the least idle timeout and lifetime; AWS has 60, here it may be less."""
     config = {name: body[name] for name in BLOCKS if body.get(name) is not None}
     for name in UNSUPPORTED:
         if config.get(name):
             raise wire.invalid(f"{name} is not supported by the local runtime", name)
-    if not isinstance(config.get("roleArn"), str):
-        raise wire.invalid("roleArn is required", "roleArn")
+    role = config.get("roleArn")
+    if not isinstance(role, str) or not ROLE.fullmatch(role):
+        raise wire.invalid("roleArn is required and looks like arn:aws:iam::…:role/…", "roleArn")
+    check_text(config, "description", 4096)
+    check_network(config.get("networkConfiguration") or {})
     for name in OBJECTS:
         if not isinstance(config.get(name, {}), dict):
             raise wire.invalid(f"{name} must be an object", name)
     check_headers(config.get("requestHeaderConfiguration") or {})
-    protocol = (config.get("protocolConfiguration") or {}).get("serverProtocol", "HTTP")
-    if protocol != "HTTP":
-        raise wire.invalid(
-            f"serverProtocol {protocol} is not supported by the local runtime, only HTTP",
-            "protocolConfiguration",
-        )
+    check_protocol(config.get("protocolConfiguration") or {})
     check_artifact(config.get("agentRuntimeArtifact"))
     check_environment(config.get("environmentVariables") or {})
     try:
-        timeouts_of(config)
+        timeouts = timeouts_of(config)
+        if min(timeouts) < shortest_s:
+            raise ValueError(f"idleRuntimeSessionTimeout and maxLifetime: at least {shortest_s} s")
     except (ValueError, TypeError) as error:
         raise wire.invalid(str(error), "lifecycleConfiguration") from error
     return config
@@ -141,6 +166,21 @@ def check_artifact(artifact: object) -> None:
                 )
     except ConfigError as error:
         raise wire.invalid(str(error), field) from error
+
+
+def check_network(block: dict[str, Any]) -> None:
+    """Taken and kept; what a session reaches is said by ART_NETWORK."""
+    if block and block.get("networkMode") not in ("PUBLIC", "VPC"):
+        raise wire.invalid("networkMode must be PUBLIC or VPC", "networkConfiguration")
+
+
+def check_protocol(block: dict[str, Any]) -> None:
+    for name, only in (("serverProtocol", "HTTP"), ("port", 8080), ("path", "/invocations")):
+        if block.get(name, only) != only:
+            raise wire.invalid(
+                f"{name} {block[name]!r} is not supported by the local runtime, only {only}",
+                "protocolConfiguration",
+            )
 
 
 def check_headers(block: dict[str, Any]) -> None:
@@ -175,8 +215,47 @@ def check_environment(variables: object) -> None:
         raise wire.invalid(str(error), field) from error
 
 
-def check_tags(body: dict[str, Any]) -> dict[str, str]:
-    tags = body.get("tags") or {}
-    if not isinstance(tags, dict) or len(tags) > 50:
-        raise wire.invalid("tags must be at most 50 keys and values", "tags")
-    return {str(key): str(value) for key, value in tags.items()}
+def check_tags(body: dict[str, Any], present: dict[str, str] | None = None) -> dict[str, str]:
+    """What is there with what is given on top."""
+    given = body.get("tags") or {}
+    if not isinstance(given, dict):
+        raise wire.invalid("tags must be keys and values", "tags")
+    for key, value in given.items():
+        if not TAG.fullmatch(key) or not 1 <= len(key) <= 128:
+            raise wire.invalid(f"{key!r} is not the key of a tag", "tags")
+        if not isinstance(value, str) or not TAG.fullmatch(value) or len(value) > 256:
+            raise wire.invalid(f"the value of the tag {key!r} is not one", "tags")
+    tags = {**(present or {}), **given}
+    if len(tags) > 50:
+        raise wire.invalid("there can be at most 50 tags", "tags")
+    return tags
+
+
+def check_text(body: dict[str, Any], field: str, most: int) -> str:
+    value = body.get(field)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not 1 <= len(value) <= most:
+        raise wire.invalid(f"{field} must be text of 1 to {most} characters", field)
+    return value
+
+
+def check_token(body: dict[str, Any]) -> str:
+    """Empty when there is none; boto3 always sends one."""
+    token = body.get("clientToken")
+    if token is None:
+        return ""
+    if not isinstance(token, str) or not TOKEN.fullmatch(token) or not 33 <= len(token) <= 256:
+        raise wire.invalid("clientToken must be 33 to 256 letters, digits and '-'", "clientToken")
+    return token
+
+
+def check_same(same: bool) -> None:
+    """Of a request whose client token was used before."""
+    if not same:
+        raise wire.WireError(
+            400,
+            "ValidationException",
+            "The clientToken was used before, with other parameters",
+            reason="IdempotentParameterMismatchException",
+        )

@@ -5,7 +5,9 @@ Answers requests that ``check.py`` has read; ``deployment.py`` does the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import base64
+from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -13,21 +15,37 @@ from aiohttp import web
 
 from .. import local
 from . import wire
-from .check import check_config, check_name, check_tags, read_json, runtime_id_of
+from .awsquota import Control, Meter
+from .check import (
+    check_config,
+    check_name,
+    check_same,
+    check_tags,
+    check_text,
+    check_token,
+    read_json,
+    tagged,
+)
 from .deployment import Deployments, timeouts_of
 from .registry import DEFAULT_ENDPOINT, PENDING, Endpoint, Runtime, Version
 from .session import Sessions
 
 T = TypeVar("T")
+KINDS: dict[str, Control] = {"GET": "gets", "POST": "lists"}
+"""Of the methods that change nothing; lists are POST here."""
 
 
 class ControlPlane:
-    def __init__(self, deployments: Deployments, sessions: Sessions) -> None:
+    def __init__(
+        self, deployments: Deployments, sessions: Sessions, meter: Meter | None = None
+    ) -> None:
         self.deployments, self.sessions = deployments, sessions
+        self.meter = meter or Meter()
         self.registry = deployments.registry
 
     async def handle(self, request: web.Request, segments: list[str]) -> web.Response:
         """``segments``: the path after ``/runtimes/``; the last is empty for the trailing slash."""
+        self.meter.control(KINDS.get(request.method, "mutations"))
         match request.method, segments:
             case "PUT", [""]:
                 return await self.create(await read_json(request))
@@ -56,16 +74,13 @@ class ControlPlane:
 
     async def create(self, body: dict[str, Any]) -> web.Response:
         name = check_name(body.get("agentRuntimeName"), "agentRuntimeName")
-        config = check_config(body)
-        token = str(body.get("clientToken") or "")
-        runtime = self.registry.by_name(name)
+        config, token = self.check(body)
+        runtime = self.registry.by_token(token) or self.registry.by_name(name)
         if runtime is not None:
-            if not token or runtime.client_token != token:
-                raise wire.conflict(f"An agent runtime with the name {name!r} exists already")
-            version = runtime.versions.get("1")
-            if version is None:
-                raise wire.conflict(f"The agent runtime {name!r} is being created")
+            version = self.repeated(runtime, name, token)
+            check_same(name == runtime.name and version.config == config)
         else:
+            self.meter.room("runtimes", len(self.registry.runtimes))
             runtime = await self.deployments.create(name, config, token, check_tags(body))
             version = runtime.versions["1"]
         return wire.json_response(
@@ -79,14 +94,29 @@ class ControlPlane:
             202,
         )
 
+    def check(self, body: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        return check_config(body, self.meter.quotas.shortest_s or 1), check_token(body)
+
+    def repeated(self, runtime: Runtime, name: str, token: str) -> Version:
+        """The first version of a runtime that is there already: only the same request may have
+        it."""
+        if not token or runtime.client_token != token:
+            raise wire.conflict(f"An agent runtime with the name {name!r} exists already")
+        version = runtime.versions.get("1")
+        if version is None:
+            raise wire.conflict(f"The agent runtime {name!r} is being created")
+        return version
+
     async def update(self, runtime: Runtime, body: dict[str, Any]) -> web.Response:
-        config = check_config(body)
-        token = str(body.get("clientToken") or "")
+        config, token = self.check(body)
         version = next(
             (v for v in runtime.versions.values() if token and v.client_token == token), None
         )
-        if version is None:
+        if version is not None:
+            check_same(version.config == config)
+        else:
             self.check_settled(runtime)
+            self.meter.room("versions", len(runtime.versions))
             version = await self.deployments.add_version(runtime, config, token)
         return wire.json_response(
             {
@@ -139,8 +169,7 @@ class ControlPlane:
             await self.sessions.end(session, reason)
 
     def list_runtimes(self, request: web.Request) -> web.Response:
-        runtimes = [r for r in self.registry.runtimes.values() if r.versions]
-        page, token = paginate(request, runtimes, lambda r: r.runtime_id)
+        page, token = paginate(request, self.registry.ordered, lambda r: r.runtime_id)
         return listing("agentRuntimes", [summary(r, r.latest) for r in page], token)
 
     def list_versions(self, runtime: Runtime, request: web.Request) -> web.Response:
@@ -178,30 +207,39 @@ class ControlPlane:
 
     def create_endpoint(self, runtime: Runtime, body: dict[str, Any]) -> web.Response:
         name = check_name(body.get("name"), "name")
-        token = str(body.get("clientToken") or "")
+        token, description = check_token(body), check_text(body, "description", 256)
         endpoint = runtime.endpoints.get(name)
         if endpoint is not None and (not token or endpoint.client_token != token):
             raise wire.conflict(f"The endpoint {name!r} exists already")
-        if endpoint is None:
+        if endpoint is not None:
+            check_same(
+                endpoint.description == description
+                and body.get("agentRuntimeVersion") in (None, endpoint.target)
+            )
+        else:
             version = self.ready_version(runtime, body.get("agentRuntimeVersion"))
+            tags = check_tags(body)
+            self.meter.room("endpoints", len(runtime.endpoints))
             endpoint = self.registry.add_endpoint(runtime, name, version.number)
             endpoint.live, endpoint.client_token = version.number, token
-            endpoint.description = str(body.get("description") or "")
-            self.registry.save()
+            endpoint.description, endpoint.tags = description, tags
+            self.registry.save(runtime)
         members = endpoint_members(runtime, endpoint)
         return wire.json_response({**members, "endpointName": name}, 202)
 
     def update_endpoint(
         self, runtime: Runtime, endpoint: Endpoint, body: dict[str, Any]
     ) -> web.Response:
+        check_token(body)
+        description = check_text(body, "description", 256)
         if endpoint.name == DEFAULT_ENDPOINT:
             raise wire.conflict("DEFAULT follows the latest version and cannot be moved")
         if body.get("agentRuntimeVersion") is not None:
             version = self.ready_version(runtime, body["agentRuntimeVersion"])
             endpoint.target = endpoint.live = version.number
-        if body.get("description") is not None:
-            endpoint.description = str(body["description"])
-        self.registry.touch(endpoint)
+        if description:
+            endpoint.description = description
+        self.registry.touch(runtime, endpoint)
         self.deployments.retire_unused(runtime)
         return wire.json_response(endpoint_members(runtime, endpoint), 202)
 
@@ -209,7 +247,7 @@ class ControlPlane:
         if endpoint.name == DEFAULT_ENDPOINT:
             raise wire.conflict("DEFAULT goes with its agent runtime and cannot be deleted alone")
         del runtime.endpoints[endpoint.name]
-        self.registry.save()
+        self.registry.save(runtime)
         for session in self.sessions.of_runtime(runtime.runtime_id):
             if session.key.qualifier == endpoint.name:
                 await self.sessions.end(session, "the endpoint was deleted")
@@ -217,7 +255,8 @@ class ControlPlane:
         return wire.json_response({"status": "DELETING"}, 202)
 
     def list_endpoints(self, runtime: Runtime, request: web.Request) -> web.Response:
-        page, token = paginate(request, list(runtime.endpoints.values()), lambda e: e.name)
+        endpoints = sorted(runtime.endpoints.values(), key=lambda e: e.name)
+        page, token = paginate(request, endpoints, lambda e: e.name)
         items = [endpoint_members(runtime, endpoint) for endpoint in page]
         return listing("runtimeEndpoints", items, token)
 
@@ -230,17 +269,20 @@ class ControlPlane:
     # --- tags ---------------------------------------------------------------------------------
 
     async def tags(self, request: web.Request, segment: str) -> web.Response:
-        runtime = self.deployments.runtime(runtime_id_of(segment))
+        self.meter.control("gets" if request.method == "GET" else "mutations")
+        runtime_id, name = tagged(segment)
+        runtime = self.deployments.runtime(runtime_id)
+        owner = self.deployments.find(runtime_id, name)[1] if name else runtime
         if request.method == "GET":
-            return wire.json_response({"tags": runtime.tags})
+            return wire.json_response({"tags": owner.tags})
         if request.method == "POST":
-            runtime.tags |= check_tags(await read_json(request))
+            owner.tags = check_tags(await read_json(request), owner.tags)
         elif request.method == "DELETE":
             for key in request.query.getall("tagKeys", []):
-                runtime.tags.pop(key, None)
+                owner.tags.pop(key, None)
         else:
             raise wire.not_implemented(f"{request.method} {request.path}")
-        self.registry.save()
+        self.registry.save(runtime)
         return web.Response(status=204)
 
 
@@ -285,13 +327,21 @@ def listing(name: str, items: list[dict[str, Any]], token: str | None) -> web.Re
 
 
 def paginate(
-    request: web.Request, items: Iterable[T], key: Callable[[T], str]
+    request: web.Request, ordered: list[T], key: Callable[[T], str]
 ) -> tuple[list[T], str | None]:
     """Tokens are the last key given out: stable while items come and go."""
     raw = request.query.get("maxResults", "100")
     if not raw.isdecimal() or not 1 <= int(raw) <= 100:
         raise wire.invalid(f"maxResults must be 1 to 100, got {raw!r}", "maxResults")
-    after = request.query.get("nextToken", "")
-    rest = sorted((item for item in items if key(item) > after), key=key)
-    page = rest[: int(raw)]
-    return page, key(page[-1]) if len(rest) > len(page) else None
+    after = read_token(request.query.get("nextToken", ""))
+    start = bisect_right(ordered, after, key=key)
+    page = ordered[start : start + int(raw)]
+    more = start + len(page) < len(ordered)
+    return page, base64.urlsafe_b64encode(key(page[-1]).encode()).decode() if more else None
+
+
+def read_token(token: str) -> str:
+    try:
+        return base64.b64decode(token, b"-_", validate=True).decode()
+    except ValueError as error:
+        raise wire.invalid("nextToken is not one that was given out", "nextToken") from error

@@ -1,20 +1,24 @@
-"""The data plane: InvokeAgentRuntime and StopRuntimeSession.
+"""The data plane: InvokeAgentRuntime and StopRuntimeSession, and what all its operations share.
 
 An invocation is bytes in, bytes out: the body goes to the agent's ``POST /invocations`` and its
 answer comes back as it is produced, chunk by chunk. What the agent says other than 2xx, and every
 way in which it can fail to say anything, is 424 RuntimeClientError, as on AWS; here the sentence
 also tells what the agent said. A caller who goes away does not end the work.
+
+``command.py`` and ``websocket.py`` are the other two ways into a session; they, too, come in by
+``admit`` and work inside ``working``, which provisions on demand and counts as activity.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
+import contextlib
 import json
 import logging
 import re
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,20 +26,32 @@ import aiohttp
 from aiohttp import web
 
 from ..errors import IsolationError
+from ..rollout import ROLLOUT
+from . import body as bodies
 from . import wire
 from .answer import Answer, Answers
+from .awsquota import Meter
+from .body import MAX_BODY_BYTES, WHOLE_BYTES, Body, Spool
 from .deployment import Deployments
 from .registry import DEFAULT_ENDPOINT
 from .session import Session, SessionKey, Sessions, log_excerpt
 
 logger = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 100_000_000
-WHOLE_BODY_BYTES = 256 * 1024
-"""Up to here a body is sent in one piece; above, as it arrives."""
 ANSWER_LIMIT_S = 3600.0
 """AWS's bound of one streaming connection."""
 SAID_CHARS = 500
+STOPS_KEPT = 10_000
+MAX_CHARS = {
+    "Content-Type": 256,
+    "Accept": 256,
+    "X-Amzn-Bedrock-AgentCore-Runtime-User-Id": 1024,
+    "X-Amzn-Trace-Id": 1024,
+    "traceparent": 1024,
+    "tracestate": 512,
+    "baggage": 8192,
+}
+"""Of the service's model; boto3 does not check them."""
 SESSION_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{32,255}")
 FORWARDED = (
     "Accept",
@@ -62,30 +78,66 @@ RETURNED = (
 
 
 class DataPlane:
-    def __init__(self, deployments: Deployments, sessions: Sessions) -> None:
+    def __init__(
+        self, deployments: Deployments, sessions: Sessions, meter: Meter | None = None
+    ) -> None:
         self.deployments, self.sessions = deployments, sessions
+        self.meter = meter or Meter()
         self.answers = Answers()
+        self._stops: OrderedDict[tuple[SessionKey, str], None] = OrderedDict()
+        """Stops that were answered, by client token."""
+
+    # --- what every operation begins with -----------------------------------------------------
+
+    def admit(self, request: web.Request, runtime_id: str, session_id: str) -> SessionKey:
+        self.meter.request(runtime_id)
+        for name, most in MAX_CHARS.items():
+            if len(request.headers.get(name, "")) > most:
+                raise wire.invalid(f"{name} is longer than {most} characters", name)
+        key = SessionKey(runtime_id, qualifier_of(request), check_session_id(session_id))
+        self.deployments.find(key.runtime_id, key.qualifier)
+        return key
+
+    @contextlib.asynccontextmanager
+    async def working(self, key: SessionKey, request: web.Request) -> AsyncIterator[Session]:
+        """The live session, made when there is none; the time inside is activity."""
+        session = self.sessions.table.get(key) or await self._provision(key, request)
+        if not session.life.live:
+            raise wire.retry_conflict()
+        session.life.begin()
+        try:
+            yield session
+        finally:
+            session.life.end(time.monotonic())
+
+    async def _provision(self, key: SessionKey, request: web.Request) -> Session:
+        self.meter.new_session(len(self.sessions.table))
+        deployed = await self.deployments.live(key.runtime_id, key.qualifier)
+        if key in self.sessions.table:  # somebody else came first while this one waited
+            raise wire.retry_conflict()
+        try:
+            return await self.sessions.provision(
+                key, deployed.agent, deployed.timeouts, lambda: request.transport is None
+            )
+        except IsolationError as error:
+            raise wire.runtime_error(f"The session could not be started: {error}") from error
 
     # --- InvokeAgentRuntime -------------------------------------------------------------------
 
     async def invoke(self, request: web.Request, runtime_id: str) -> web.StreamResponse:
-        session_id = request.headers.get(wire.SESSION_HEADER) or str(uuid.uuid4())
+        session_id = session_id_of(request)
         try:
-            return await self._invoke(request, runtime_id, check_session_id(session_id))
+            return await self._invoke(request, self.admit(request, runtime_id, session_id))
         except wire.WireError as error:
             return error.response(session_id if SESSION_ID.fullmatch(session_id) else None)
 
-    async def _invoke(
-        self, request: web.Request, runtime_id: str, session_id: str
-    ) -> web.StreamResponse:
-        if (request.content_length or 0) > MAX_BODY_BYTES:
-            raise wire.invalid(f"payload is larger than {MAX_BODY_BYTES} bytes", "payload")
-        key = SessionKey(runtime_id, qualifier_of(request), session_id)
-        self.deployments.find(key.runtime_id, key.qualifier)
+    async def _invoke(self, request: web.Request, key: SessionKey) -> web.StreamResponse:
+        if (request.content_length or 0) > self.max_body_bytes:
+            raise bodies.too_large(self.max_body_bytes)
         # Without an id nothing can be recognised as a repetition: then the id is ours.
         invocation = (key, request.headers.get("amz-sdk-invocation-id") or str(uuid.uuid4()))
         if earlier := self.answers.find(invocation):
-            logger.info("session=<%s> | invocation repeated, not run again", session_id)
+            logger.info("session=<%s> | invocation repeated, not run again", key.session_id)
             return await repeat(request, earlier)
         answer = self.answers.open(invocation)
         try:
@@ -103,70 +155,86 @@ class DataPlane:
                 self.answers.drop(invocation)
         return response
 
+    @property
+    def max_body_bytes(self) -> int:
+        return min(self.meter.quotas.payload_bytes or MAX_BODY_BYTES, MAX_BODY_BYTES)
+
     async def _first(
         self, request: web.Request, key: SessionKey, answer: Answer
     ) -> web.StreamResponse:
-        body = await read_body(request)
-        session = self.sessions.table.get(key) or await self._provision(key)
-        if not session.life.live:
-            raise wire.retry_conflict()
-        session.life.begin()
-        try:
-            if session.egress is not None and session.egress.active:
-                read = await whole(body)
-                await session.egress.permit(read)
-                body = read if len(read) <= WHOLE_BODY_BYTES else pieces(read)
-                if not session.life.live:
-                    raise await broke_off(session, ConnectionError("the session ended"))
-            return await self._relay(request, session, body, answer)
-        finally:
-            session.life.end(time.monotonic())
+        body = await bodies.read(request, self.max_body_bytes)
+        async with self.working(key, request) as session:
+            with contextlib.ExitStack() as held:
+                if session.egress is not None and session.egress.active:
+                    body = await self._permit(session, body, held)
+                return await self._relay(request, session, body, answer)
 
-    async def _provision(self, key: SessionKey) -> Session:
-        deployed = await self.deployments.live(key.runtime_id, key.qualifier)
-        if key in self.sessions.table:  # somebody else came first while this one waited
-            raise wire.retry_conflict()
-        try:
-            return await self.sessions.provision(key, deployed.agent, deployed.timeouts)
-        except IsolationError as error:
-            raise wire.runtime_error(f"The session could not be started: {error}") from error
+    async def _permit(self, session: Session, body: Body, held: contextlib.ExitStack) -> Body:
+        """What a session may reach stands in its payload: read before it is passed on."""
+        assert session.egress is not None
+        if isinstance(body, bytes):
+            await session.egress.permit(body)
+        else:
+            spool = Spool(self.sessions.logs, ROLLOUT.encode())
+            held.callback(spool.close)
+            await spool.fill(body)
+            if (view := spool.view()) is not None:
+                with view:
+                    await session.egress.permit(view)
+            body = spool.pieces()
+        if not session.life.live:
+            raise await broke_off(session, ConnectionError("the session ended"))
+        return body
 
     async def _relay(
-        self,
-        request: web.Request,
-        session: Session,
-        body: bytes | AsyncIterator[bytes],
-        answer: Answer,
+        self, request: web.Request, session: Session, body: Body, answer: Answer
     ) -> web.StreamResponse:
         assert session.http is not None
-        allowed = self.deployments.allowed_headers(session.key.runtime_id, session.agent.version)
         try:
-            async with session.http.post(
-                session.base_url + "/invocations",
-                data=in_pieces(body),
-                headers=agent_headers(request, session.session_id, allowed),
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=ANSWER_LIMIT_S),
-            ) as agent:
+            async with (
+                asyncio.timeout(self.meter.quotas.sync_s) as until_head,
+                session.http.post(
+                    session.base_url + "/invocations",
+                    data=body,
+                    headers=self.agent_headers(request, session),
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(total=ANSWER_LIMIT_S),
+                ) as agent,
+            ):
+                until_head.reschedule(None)
                 if not 200 <= agent.status < 300:
                     raise await said_no(agent, answer)
                 return await pass_on(request, agent, session.session_id, answer)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise await broke_off(session, error) from error
 
+    def agent_headers(self, request: web.Request, session: Session) -> dict[str, str]:
+        allowed = self.deployments.allowed_headers(session.key.runtime_id, session.agent.version)
+        return agent_headers(request, session.session_id, allowed)
+
     # --- StopRuntimeSession -------------------------------------------------------------------
 
     async def stop(self, request: web.Request, runtime_id: str) -> web.Response:
-        session_id = check_session_id(request.headers.get(wire.SESSION_HEADER) or "")
-        key = SessionKey(runtime_id, qualifier_of(request), session_id)
-        self.deployments.find(key.runtime_id, key.qualifier)
+        session_id = request.headers.get(wire.SESSION_HEADER) or ""
+        key = self.admit(request, runtime_id, session_id)
+        token = (key, client_token(await request.read()))
+        if token not in self._stops:
+            await self._stop(key)
+            if token[1]:
+                self._stops[token] = None
+                if len(self._stops) > STOPS_KEPT:
+                    self._stops.popitem(last=False)
+        return wire.json_response({}, headers={wire.SESSION_HEADER: session_id})
+
+    async def _stop(self, key: SessionKey) -> None:
         session = self.sessions.table.get(key)
         if session is None:
-            raise wire.not_found(f"No active session {session_id} found for runtime {runtime_id}")
+            raise wire.not_found(
+                f"No active session {key.session_id} found for runtime {key.runtime_id}"
+            )
         if not session.life.live:
             raise wire.retry_conflict()
         await self.sessions.end(session, "StopRuntimeSession")
-        return wire.json_response({}, headers={wire.SESSION_HEADER: session_id})
 
 
 def check_session_id(session_id: str) -> str:
@@ -179,44 +247,26 @@ def check_session_id(session_id: str) -> str:
     return session_id
 
 
+def client_token(body: bytes) -> str:
+    """Of a stop; empty when a raw caller gives none."""
+    try:
+        token = json.loads(body or b"{}").get("clientToken", "")
+    except (ValueError, AttributeError) as error:
+        raise wire.invalid("The body must be a JSON object") from error
+    return token if isinstance(token, str) else ""
+
+
+def session_id_of(request: web.Request) -> str:
+    """A raw caller may leave it to us; a presigned URL has it among its parameters."""
+    given = request.headers.get(wire.SESSION_HEADER) or request.query.get(wire.SESSION_HEADER)
+    return given or str(uuid.uuid4())
+
+
 def qualifier_of(request: web.Request) -> str:
     return request.query.get("qualifier") or DEFAULT_ENDPOINT
 
 
 # --- towards the agent ------------------------------------------------------------------------
-
-
-async def read_body(request: web.Request) -> bytes | AsyncIterator[bytes]:
-    length = request.content_length
-    if length is None or length > WHOLE_BODY_BYTES:
-        return bounded(request.content)
-    return await request.read()
-
-
-async def whole(body: bytes | AsyncIterator[bytes]) -> bytes:
-    """What a session may reach stands in its payload, so that is read before it is passed on."""
-    return body if isinstance(body, bytes) else b"".join([chunk async for chunk in body])
-
-
-def in_pieces(body: bytes | AsyncIterator[bytes]) -> Any:
-    """A large body in one piece would hold the loop while it is sent."""
-    if isinstance(body, bytes) and len(body) > WHOLE_BODY_BYTES:
-        return io.BytesIO(body)
-    return body
-
-
-async def pieces(body: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), WHOLE_BODY_BYTES):
-        yield body[start : start + WHOLE_BODY_BYTES]
-
-
-async def bounded(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    size = 0
-    async for chunk in content.iter_any():
-        size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            raise wire.invalid(f"payload is larger than {MAX_BODY_BYTES} bytes", "payload")
-        yield chunk
 
 
 def agent_headers(request: web.Request, session_id: str, allowed: frozenset[str]) -> dict[str, str]:
@@ -244,7 +294,7 @@ async def pass_on(
     headers[wire.SESSION_HEADER] = session_id
     headers[wire.REQUEST_ID_HEADER] = str(uuid.uuid4())
     length = agent.content_length
-    if length is not None and length <= WHOLE_BODY_BYTES:
+    if length is not None and length <= WHOLE_BYTES:
         body = await agent.read()
         answer.head(agent.status, headers)
         answer.feed(body)

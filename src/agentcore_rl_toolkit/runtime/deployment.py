@@ -48,7 +48,9 @@ class Deployments:
         self.objects = objects
         self.isolation, self.init_timeout_s = isolation, init_timeout_s
         self.endpoint_url = ""
-        """Of this runtime; known once it listens."""
+        """Of this runtime, as its sessions see it; known once it listens."""
+        self.credentials: tuple[str, str] | None = None
+        """Of the sessions, where the object store checks them."""
         self._preparing: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._headers: dict[tuple[str, str], frozenset[str]] = {}
 
@@ -90,6 +92,7 @@ class Deployments:
             version.entry,
             version.config.get("environmentVariables") or {},
             endpoint_url=self.endpoint_url,
+            credentials=self.credentials or ("local", "local"),
             isolation=self.isolation,
             init_timeout_s=self.init_timeout_s,
         )
@@ -117,7 +120,7 @@ class Deployments:
         try:
             await self.add_version(runtime, config, token)
         except BaseException:
-            self.registry.runtimes.pop(runtime.runtime_id, None)
+            self.registry.remove(runtime)
             raise
         return runtime
 
@@ -129,7 +132,7 @@ class Deployments:
             config["agentRuntimeArtifact"], self.version_folder(runtime, number)
         )
         version = self.registry.add_version(runtime, number, config, entry, token)
-        self.registry.save()
+        self.registry.save(runtime)
         self._prepare(runtime, version)
         return version
 
@@ -196,10 +199,10 @@ class Deployments:
     def unregister(self, runtime: Runtime, number: str | None = None) -> None:
         """The first half of a deletion: nothing can start a session of it any more."""
         if number is None:
-            self.registry.runtimes.pop(runtime.runtime_id, None)
+            self.registry.remove(runtime)
         else:
             del runtime.versions[number]
-        self.registry.save()
+            self.registry.save(runtime)
 
     def discard(self, runtime: Runtime, number: str | None = None) -> None:
         """The second half, once its sessions are gone: templates and files."""

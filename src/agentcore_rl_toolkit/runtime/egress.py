@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import mmap
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,13 +28,14 @@ import msgspec
 from aiohttp import web
 
 from ..errors import ConfigError, IsolationError
+from ..local import is_loopback
 from ..rollout import ROLLOUT, RolloutConfig, rollout_block
-from .guard import is_loopback
 from .isolation.base import Agent, Compute
 from .isolation.namespace import PROXY_PORT
 from .objects import RUNNER_OPTIONS, Scope
 from .proxy import Proxy
-from .relay import Door, Streams, relay
+from .relay import MAX_CONNECTIONS, Door, Streams, relay
+from .rest import Traffic
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +59,14 @@ class Egress:
         self._store_port, self._store = store_port, store
         self.active = False
         """Whether the session has a network of its own to which anything may be opened."""
+        self.traffic = Traffic()
         self._hosts: set[tuple[str, int]] = set()
         self._ports: set[int] = set()
         self._scopes: list[Scope] = []
         self._doors: list[Door] = []
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
+        self._arriving = 0
         self._permitting = asyncio.Lock()
 
     async def open(self) -> None:
@@ -73,7 +78,7 @@ class Egress:
             if listener is None:
                 return
             self.active = True
-            door = Door(listener, Proxy(self._permits, self.session_id).handle)
+            door = Door(listener, Proxy(self._permits, self.session_id, self.traffic).handle)
             self._doors.append(door)
             await door.start()
             await self._open_store()
@@ -91,18 +96,33 @@ class Egress:
         app.router.add_route("*", "/{path:.*}", self._serve_store)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0, **RUNNER_OPTIONS)
         await self._runner.setup()
-        await web.SockSite(self._runner, listener).start()
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(self._accept, sock=listener, backlog=128)
+
+    def _accept(self) -> asyncio.Protocol:
+        server = self._runner.server if self._runner is not None else None
+        if server is None or len(server.connections) + self._arriving >= MAX_CONNECTIONS:
+            return _Refused()
+        # Many are accepted at once, and the server knows each only a moment later.
+        self._arriving += 1
+        asyncio.get_running_loop().call_soon(self._arrived)
+        return server()
+
+    def _arrived(self) -> None:
+        self._arriving -= 1
 
     async def _serve_store(self, request: web.Request) -> web.StreamResponse:
         path = request.rel_url.path
         mine = [scope for scope in self._scopes if path == f"/{scope.bucket}/{scope.key}"]
         return await self._store(request, (mine or self._scopes or [Scope("", "")])[-1])
 
-    async def permit(self, body: bytes) -> None:
+    async def permit(self, body: bytes | mmap.mmap) -> None:
         """Before every invocation: what this payload's ``_rollout`` names becomes reachable."""
-        if not self.active or ROLLOUT.encode() not in body:
+        if not self.active:
             return
         payload = await asyncio.to_thread(_read, body) if len(body) > LARGE else _read(body)
+        if payload is None:
+            return
         try:
             block = rollout_block(payload)
             config = RolloutConfig.from_payload(payload, self.session_id)
@@ -137,7 +157,7 @@ class Egress:
         async def dial() -> Streams:
             return await asyncio.open_connection(host, port)
 
-        self._doors.append(await relay(listener, dial))
+        self._doors.append(await relay(listener, dial, self.traffic))
 
     def _permits(self, host: str, port: int) -> bool:
         if (host, port) in self._hosts:
@@ -147,9 +167,20 @@ class Egress:
     async def close(self) -> None:
         await asyncio.gather(*(door.close() for door in self._doors))
         self._doors.clear()
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+
+class _Refused(asyncio.Protocol):
+    """One connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
 
 
 class _Payload(msgspec.Struct):
@@ -158,13 +189,16 @@ class _Payload(msgspec.Struct):
     rollout: dict[str, Any] | None = msgspec.field(name=ROLLOUT, default=None)
 
 
-def _read(body: bytes) -> object:
+def _read(body: bytes | mmap.mmap) -> object:
+    """None when there is nothing in it for us."""
+    if body.find(ROLLOUT.encode()) < 0:
+        return None
     try:
         return {ROLLOUT: msgspec.json.decode(body, type=_Payload).rollout}
     except msgspec.MsgspecError:
         pass
     try:
-        return json.loads(body)  # takes NaN, as the agent's parser does
+        return json.loads(bytes(body))  # takes NaN, as the agent's parser does
     except ValueError:
         return None
 

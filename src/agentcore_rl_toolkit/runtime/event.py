@@ -41,6 +41,7 @@ class Events:
         self.count = 0
         """Number of the newest event; the first one has 1."""
         self.closed = False
+        self.readers = 0
         self._bytes = 0
         self._changed = asyncio.Event()
 
@@ -124,6 +125,7 @@ class Events:
         response = web.StreamResponse(headers={"Cache-Control": "no-store"})
         response.content_type = "text/event-stream"
         await response.prepare(request)
+        self.readers += 1
         try:
             await response.write(self._greeting(cursor, missed))
             while not self.closed:
@@ -138,6 +140,8 @@ class Events:
                     await self._wait(changed, response)
         except ConnectionError:
             pass  # the reader left
+        finally:
+            self.readers -= 1
         return response
 
     def _greeting(self, cursor: int, missed: bool) -> bytes:

@@ -24,8 +24,9 @@ class Home:
         self.objects = self.runtime / "objects"
         self.agents = self.runtime / "agents"
         self.logs = self.runtime / "logs"
-        self.registry = self.runtime / "registry.json"
+        self.registry = self.runtime / "registry.jsonl"
         self.state_file = self.path / local.state_file().name
+        self.access_keys = self.path / "access-keys"
         self._lock = -1
 
     def take(self) -> None:
@@ -44,9 +45,12 @@ class Home:
             ) from None
         self.state_file.unlink(missing_ok=True)
 
-    def announce(self, endpoint_url: str) -> None:
+    def announce(self, endpoint_url: str, access_keys: Path | None = None) -> None:
         state = {"endpoint_url": endpoint_url, "pid": os.getpid(), "started": time.time()}
+        if access_keys is not None:
+            state["access_keys"] = str(access_keys)
         fresh = self.state_file.with_suffix(".new")
+        fresh.touch(mode=0o600)
         fresh.write_text(json.dumps(state))
         os.replace(fresh, self.state_file)
 

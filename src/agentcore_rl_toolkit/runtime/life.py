@@ -1,7 +1,7 @@
 """The life of one session as a pure state machine: no clock, no I/O, fed with numbers.
 
     PROVISIONING ──ready──► IDLE ◄──► ACTIVE        a request in flight or HealthyBusy is activity
-          │                   │          │
+          │                   │          │          FROZEN is idle, and stands still
           └────── stop ───────┴──────────┴──► STOPPING ──► STOPPED
 
 Invariants: a state never goes back to PROVISIONING (a revived session is a new ``Life``); idle time
@@ -25,6 +25,7 @@ class State(enum.StrEnum):
     PROVISIONING = "provisioning"
     ACTIVE = "active"
     IDLE = "idle"
+    FROZEN = "frozen"
     STOPPING = "stopping"
     STOPPED = "stopped"
 
@@ -68,6 +69,10 @@ class Life:
     idle_since: float = 0.0
     last_ping: float = 0.0
     failed_pings: int = 0
+    frozen: bool = False
+    """It was idle and healthy then, so there is nothing to ask it; its times run on."""
+    ends_at: float = 0.0
+    """While it is frozen: when one of its times is up."""
     phase: State = State.PROVISIONING
     """PROVISIONING, IDLE (meaning live), STOPPING or STOPPED; ``state`` tells active from idle."""
 
@@ -75,7 +80,7 @@ class Life:
     def state(self) -> State:
         if self.phase is State.IDLE and (self.in_flight or self.busy):
             return State.ACTIVE
-        return self.phase
+        return State.FROZEN if self.phase is State.IDLE and self.frozen else self.phase
 
     @property
     def live(self) -> bool:
@@ -86,8 +91,14 @@ class Life:
             self.phase = State.IDLE
             self.idle_since = self.last_ping = now
 
+    def freeze(self) -> None:
+        self.frozen = True
+        idle_end = self.idle_since + self.timeouts.idle_s
+        self.ends_at = min(idle_end, self.started + self.timeouts.lifetime_s)
+
     def begin(self) -> None:
         self.in_flight += 1
+        self.frozen = False
 
     def end(self, now: float) -> None:
         self.in_flight -= 1
@@ -114,7 +125,8 @@ class Life:
 
     def ping_due(self, now: float) -> bool:
         """A request in flight is activity enough; only a quiet session has to be asked."""
-        return self.live and not self.in_flight and now - self.last_ping >= self.ping_interval_s
+        quiet = self.live and not self.in_flight and not self.frozen
+        return quiet and now - self.last_ping >= self.ping_interval_s
 
     def overdue(self, now: float) -> End | None:
         if not self.live:

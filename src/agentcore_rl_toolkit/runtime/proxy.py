@@ -14,6 +14,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from .relay import Streams, join
+from .rest import Traffic
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +32,10 @@ class Refused(Exception):
 
 
 class Proxy:
-    def __init__(self, permits: Callable[[str, int], bool], session_id: str) -> None:
-        self._permits, self._session_id = permits, session_id
+    def __init__(
+        self, permits: Callable[[str, int], bool], session_id: str, traffic: Traffic | None = None
+    ) -> None:
+        self._permits, self._session_id, self._traffic = permits, session_id, traffic
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, one request or tunnel."""
@@ -61,7 +64,7 @@ class Proxy:
             upstream[1].write(forward)
         else:
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        await join((reader, writer), upstream)
+        await join((reader, writer), upstream, self._traffic)
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:

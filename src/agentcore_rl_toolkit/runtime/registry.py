@@ -1,8 +1,10 @@
 """Which agents are registered: runtimes, their versions and endpoints, on disk.
 
-The registry is one JSON file, rewritten atomically at each change, so that a kill at any moment
-leaves the state before or after it. Everything is held in memory; only this module writes the file.
-It knows nothing of HTTP or sessions: ``control.py`` decides, this keeps.
+The registry is one file of JSON lines: what it is, then one line for every change, the whole
+runtime or the word that it is gone. A change costs the same however many are registered; the file
+is written anew when half of it is history. A kill at any moment leaves the state before or after:
+a last line that has no end was never answered. Everything is held in memory; only this module
+writes the file. It knows nothing of HTTP or sessions: ``control.py`` decides, this keeps.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import secrets
 import string
 import time
+from bisect import bisect_left
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,7 @@ class Endpoint(msgspec.Struct):
     """The version that new sessions get; empty until one is READY."""
     description: str = ""
     client_token: str = ""
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Runtime(msgspec.Struct):
@@ -63,28 +67,49 @@ class Runtime(msgspec.Struct):
         return self.versions[max(self.versions, key=int)]
 
 
-class Book(msgspec.Struct):
-    format: int = 1
-    runtimes: dict[str, Runtime] = msgspec.field(default_factory=dict)
+class Head(msgspec.Struct):
+    format: int = 0
+
+
+class Gone(msgspec.Struct):
+    gone: str
+
+
+FORMAT = Head(2)
+SMALL_BYTES = 1024 * 1024
+"""A shorter file is not worth writing anew."""
 
 
 class Registry:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.book = self._load()
-
-    @property
-    def runtimes(self) -> dict[str, Runtime]:
-        return self.book.runtimes
+        self.runtimes: dict[str, Runtime] = {}
+        self.ordered: list[Runtime] = []
+        """Those that are saved, by id."""
+        self._names: dict[str, Runtime] = {}
+        self._tokens: dict[str, Runtime] = {}
+        self._size = self._fresh_size = 0
+        self._load()
+        self._rewrite()
 
     def by_name(self, name: str) -> Runtime | None:
-        return next((r for r in self.runtimes.values() if r.name == name), None)
+        return self._names.get(name)
+
+    def by_token(self, token: str) -> Runtime | None:
+        return self._tokens.get(token)
 
     def add_runtime(self, name: str, client_token: str, tags: dict[str, str]) -> Runtime:
+        """Known from now on, saved and listed with its first version."""
         now = time.time()
         runtime = Runtime(f"{name}-{random_id()}", name, now, now, client_token, tags=tags)
-        self.runtimes[runtime.runtime_id] = runtime
+        self._know(runtime)
         return runtime
+
+    def _know(self, runtime: Runtime) -> None:
+        self.runtimes[runtime.runtime_id] = runtime
+        self._names[runtime.name] = runtime
+        if runtime.client_token:
+            self._tokens[runtime.client_token] = runtime
 
     def add_version(
         self,
@@ -109,12 +134,13 @@ class Registry:
 
     def add_endpoint(self, runtime: Runtime, name: str, target: str) -> Endpoint:
         now = time.time()
-        endpoint = runtime.endpoints[name] = Endpoint(name, random_id(), target, now, now)
+        endpoint_id = f"{name}-{random_id()}"
+        endpoint = runtime.endpoints[name] = Endpoint(name, endpoint_id, target, now, now)
         return endpoint
 
-    def touch(self, endpoint: Endpoint) -> None:
+    def touch(self, runtime: Runtime, endpoint: Endpoint) -> None:
         endpoint.updated = time.time()
-        self.save()
+        self.save(runtime)
 
     def settle(self, runtime: Runtime, version: Version, failure: str = "") -> None:
         """The version was prepared, or could not be: endpoints that aim at it follow."""
@@ -127,33 +153,82 @@ class Registry:
                 if endpoint.target == version.number:
                     endpoint.live = version.number
         runtime.updated = time.time()
-        self.save()
+        self.save(runtime)
 
-    def save(self) -> None:
+    def save(self, runtime: Runtime) -> None:
         """Kept before it is answered: a registration that was acknowledged survives a power cut."""
+        at = bisect_left(self.ordered, runtime.runtime_id, key=_id)
+        if self.ordered[at : at + 1] != [runtime]:
+            self.ordered.insert(at, runtime)
+        self._append(runtime)
+
+    def remove(self, runtime: Runtime) -> None:
+        """May be called twice, and for one that was never saved."""
+        for book, key in (
+            (self.runtimes, runtime.runtime_id),
+            (self._names, runtime.name),
+            (self._tokens, runtime.client_token),
+        ):
+            if book.get(key) is runtime:
+                del book[key]
+        at = bisect_left(self.ordered, runtime.runtime_id, key=_id)
+        if at < len(self.ordered) and self.ordered[at] is runtime:
+            del self.ordered[at]
+            self._append(Gone(runtime.runtime_id))
+
+    def _append(self, line: Runtime | Gone) -> None:
+        data = msgspec.json.encode(line) + b"\n"
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(file, data)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        self._size += len(data)
+        if self._size > max(2 * self._fresh_size, SMALL_BYTES):
+            self._rewrite()
+
+    def _rewrite(self) -> None:
         fresh = self.path.with_suffix(".new")
-        with open(fresh, "wb") as file:
-            file.write(msgspec.json.encode(self.book))
+        fresh.unlink(missing_ok=True)
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            for line in (FORMAT, *self.ordered):
+                file.write(msgspec.json.encode(line) + b"\n")
             file.flush()
             os.fsync(file.fileno())
+            self._size = self._fresh_size = file.tell()
         os.replace(fresh, self.path)
 
-    def _load(self) -> Book:
+    def _load(self) -> None:
         try:
             raw = self.path.read_bytes()
         except FileNotFoundError:
-            return Book()
+            return
+        *lines, _ = raw.split(b"\n")
         try:
-            book = msgspec.json.decode(raw, type=Book)
+            head = msgspec.json.decode(lines.pop(0) if lines else raw, type=Head)
+            if head != FORMAT:
+                raise RuntimeServiceError(
+                    f"the registry {self.path} has format {head.format}, this version reads "
+                    f"{FORMAT.format}. Move it away to start empty"
+                )
+            for line in lines:
+                self._replay(line)
         except msgspec.DecodeError as error:
             raise RuntimeServiceError(
                 f"the registry {self.path} cannot be read ({error}). Move it away to start empty"
             ) from error
-        if book.format != 1:
-            raise RuntimeServiceError(
-                f"the registry {self.path} has format {book.format}, this version reads 1"
-            )
-        return book
+        self.ordered = sorted(self.runtimes.values(), key=_id)
+
+    def _replay(self, line: bytes) -> None:
+        if not line.startswith(b'{"gone"'):
+            self._know(msgspec.json.decode(line, type=Runtime))
+        elif gone := self.runtimes.get(msgspec.json.decode(line, type=Gone).gone):
+            self.remove(gone)
+
+
+def _id(runtime: Runtime) -> str:
+    return runtime.runtime_id
 
 
 def random_id() -> str:

@@ -9,20 +9,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Awaitable, Callable
+
+from .rest import Traffic
 
 logger = logging.getLogger(__name__)
 
 CHUNK = 64 * 1024
+MAX_CONNECTIONS = 512
+"""At one door at a time: whoever sits in the session must not use up the runtime's descriptors."""
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def join(one: Streams, two: Streams) -> None:
-    """Relays both ways until both ends have closed, or one has failed; then neither is open."""
+async def join(one: Streams, two: Streams, traffic: Traffic | None = None) -> None:
+    """Relays both ways until both ends have closed, or one has failed; then neither is open.
+
+    ``one`` is the session's end where its traffic is told."""
+    line = object()
+
+    def asked() -> None:
+        if traffic is not None:
+            traffic.asked.add(line)
+            traffic.last = time.monotonic()
+
+    def answered() -> None:
+        if traffic is not None:
+            traffic.asked.discard(line)
+            traffic.last = time.monotonic()
+
     ways = [
-        asyncio.create_task(_pump(one[0], two[1])),
-        asyncio.create_task(_pump(two[0], one[1])),
+        asyncio.create_task(_pump(one[0], two[1], asked)),
+        asyncio.create_task(_pump(two[0], one[1], answered)),
     ]
     try:
         await asyncio.gather(*ways)
@@ -32,14 +51,18 @@ async def join(one: Streams, two: Streams) -> None:
     finally:
         for way in ways:
             way.cancel()
+        answered()
         one[1].close()  # both, before anything is awaited: a second cancellation may come
         two[1].close()
         await shut(one[1])
         await shut(two[1])
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passed: Callable[[], None]
+) -> None:
     while data := await reader.read(CHUNK):
+        passed()
         writer.write(data)
         await writer.drain()
     if writer.can_write_eof():
@@ -67,6 +90,9 @@ class Door:
         self._server = await asyncio.start_server(self._accept, sock=self._listener)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
         task = asyncio.create_task(self._serve(reader, writer))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
@@ -96,7 +122,9 @@ def _hang_up(dialled: asyncio.Future[Streams]) -> None:
         dialled.result()[1].close()
 
 
-async def relay(listener: socket.socket, dial: Callable[[], Awaitable[Streams]]) -> Door:
+async def relay(
+    listener: socket.socket, dial: Callable[[], Awaitable[Streams]], traffic: Traffic | None = None
+) -> Door:
     """Every connection to ``listener`` is joined with a new one that ``dial`` makes."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -106,7 +134,7 @@ async def relay(listener: socket.socket, dial: Callable[[], Awaitable[Streams]])
         except asyncio.CancelledError:
             dialled.add_done_callback(_hang_up)  # it may have got through in the same moment
             raise
-        await join((reader, writer), other)
+        await join((reader, writer), other, traffic)
 
     door = Door(listener, handle)
     await door.start()

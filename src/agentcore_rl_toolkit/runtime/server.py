@@ -2,7 +2,7 @@
 
     /runtimes/…   data plane and control plane, as AWS has them
     /tags/…       control plane
-    /_art/…       our own: events, sessions, logs
+    /_art/…       our own: events, sessions, logs, metrics
     /…            the S3 subset, path style
 
 ``RuntimeServer`` assembles the parts and owns their order of start and end: nothing is served
@@ -27,34 +27,51 @@ from aiohttp import web
 from .. import local
 from ..errors import RuntimeServiceError
 from ..loop import new_loop
-from . import guard, wire
+from . import key, route, wire
+from .admission import Admission
 from .agent import one_of
+from .awsquota import AwsQuotas, Meter
+from .body import MAX_BODY_BYTES
 from .check import runtime_id_of
+from .command import Commands
 from .control import ControlPlane
-from .data import MAX_BODY_BYTES, DataPlane
+from .data import DataPlane
 from .deployment import Deployments
 from .egress import Egress
 from .event import Events
+from .guard import Guard, is_agentcore
 from .home import Home
 from .inspection import Inspection
 from .isolation import select as select_driver
 from .isolation.base import Agent, Compute, Driver, Level
-from .objects import ROUTE, RUNNER_OPTIONS, ObjectServer, ObjectStore, StoredObject
-from .quota import MAX_SESSIONS, Quota
+from .metrics import Metrics
+from .objects import ROUTE, RUNNER_OPTIONS, ObjectServer, ObjectStore, Refused, StoredObject
+from .quota import Quota
 from .registry import Registry
+from .route import Operation
 from .session import Sessions
 from .sessionlog import prune
 from .template import Templates
+from .websocket import WebSockets
 
 logger = logging.getLogger(__name__)
 
 SHUTDOWN_S = 2.0
 """What answers still being sent get, once the sessions are gone."""
 BACKLOG = 1024
+IDLE_S = 75.0
+"""A connection that has not sent a whole head by then, the first or the next, is closed."""
+MAX_FIELD_BYTES = 16 * 1024
+"""Of one header, and of the request line; AWS's longest header, baggage, has 8,192."""
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class RuntimeServer:
-    """``async with RuntimeServer(port=0) as runtime: runtime.url``."""
+    """``async with RuntimeServer(port=0) as runtime: runtime.url``.
+
+    Requests must be signed with a key of the file ``access_keys`` when one is named, and always
+    when ``host`` is not a loopback address; then the file is made where there is none.
+    """
 
     def __init__(
         self,
@@ -62,17 +79,22 @@ class RuntimeServer:
         host: str = "127.0.0.1",
         port: int = local.DEFAULT_PORT,
         home: Path | None = None,
+        access_keys: Path | None = None,
         isolation: str = "auto",
         init_timeout_s: float = 30.0,
-        max_sessions: int = MAX_SESSIONS,
+        quota: Quota | None = None,
+        quotas: AwsQuotas | None = None,
         select: Callable[[str], Driver] = select_driver,
     ) -> None:
-        guard.check_bind(host)
         one_of(Level, "isolation", isolation)
         self.host, self.port = host, port
         self.isolation, self.init_timeout_s = isolation, init_timeout_s
-        self.max_sessions = max_sessions
+        self.quota = quota or Quota()
+        self.metrics = Metrics()
+        self.meter = Meter(quotas)
         self.home = Home(home)
+        named = os.environ.get("ART_ACCESS_KEYS")
+        self.access_keys = access_keys or (Path(named) if named else None)
         self.url = ""
         self._select = select
         self._parts = contextlib.AsyncExitStack()
@@ -83,13 +105,18 @@ class RuntimeServer:
             self.home.take()
             parts.callback(self.home.leave)
             prune(self.home.logs)
+            if self.access_keys is None and not local.is_loopback(self.host):
+                self.access_keys = self.home.access_keys
+            self.keys = key.load(self.access_keys) if self.access_keys else None
+            self.guard = Guard(self.keys, MAX_BODY_BYTES)
             runner = await self._runner(parts)
             self._assemble(parts)
             await self._listen(runner)
-            self.deployments.endpoint_url = self.url
+            self.deployments.endpoint_url = self.inner_url
+            self.deployments.credentials = self.keys.session if self.keys else None
             self.deployments.recover()
             self.sessions.start()
-            self.home.announce(self.url)
+            self.home.announce(self.url, self.access_keys)
             parts.callback(self.home.withdraw)
             self._parts = parts.pop_all()
         logger.info("url=<%s> home=<%s> | runtime started", self.url, self.home.path)
@@ -101,7 +128,15 @@ class RuntimeServer:
     async def _runner(self, parts: contextlib.AsyncExitStack) -> web.AppRunner:
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.router.add_route("*", ROUTE, self._handle)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S, **RUNNER_OPTIONS)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=SHUTDOWN_S,
+            keepalive_timeout=IDLE_S,
+            max_line_size=MAX_FIELD_BYTES,
+            max_field_size=MAX_FIELD_BYTES,
+            **RUNNER_OPTIONS,
+        )
         parts.push_async_callback(runner.cleanup)
         await runner.setup()
         return runner
@@ -117,7 +152,7 @@ class RuntimeServer:
         parts.callback(self.events.close)
         self.templates = Templates(self._select)
         self.templates.driver(self.isolation)
-        self.sessions = Sessions(self.templates, self.events, Quota(self.max_sessions), home.logs)
+        self.sessions = Sessions(self.templates, self.events, Admission(self.quota), home.logs)
         parts.push_async_callback(self.sessions.drain)
         self.sessions.egress_of = self._open_egress
         self.deployments = Deployments(
@@ -131,16 +166,30 @@ class RuntimeServer:
         parts.push_async_callback(self.deployments.close)
         parts.push_async_callback(self.templates.close)
         parts.push_async_callback(self.sessions.close)
-        self.data = DataPlane(self.deployments, self.sessions)
-        self.control = ControlPlane(self.deployments, self.sessions)
+        self.data = DataPlane(self.deployments, self.sessions, self.meter)
+        self.commands, self.websockets = Commands(self.data), WebSockets(self.data)
+        self._data = {
+            "InvokeAgentRuntime": self.data.invoke,
+            "StopRuntimeSession": self.data.stop,
+            "InvokeAgentRuntimeCommand": self.commands.handle,
+            "WebSocket": self.websockets.handle,
+        }
+        self.control = ControlPlane(self.deployments, self.sessions, self.meter)
         self.inspection = Inspection(self)
+        self.sessions.on_started = self.metrics.started
 
     async def _listen(self, runner: web.AppRunner) -> None:
         listener = listen(self.host, self.port)
         self.port = listener.getsockname()[1]
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        self.url = f"http://{host}:{self.port}"
         await web.SockSite(runner, listener, backlog=BACKLOG).start()
+        host = WILDCARDS.get(self.host, self.host)
+        self.url = f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        self.inner_url = self.url
+        if not local.is_loopback(host):
+            # Sessions know the store by loopback, whichever network they have.
+            inner = listen("127.0.0.1", self.port)
+            await web.SockSite(runner, inner, backlog=BACKLOG).start()
+            self.inner_url = f"http://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -152,35 +201,47 @@ class RuntimeServer:
     # --- requests -----------------------------------------------------------------------------
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        segments = request.rel_url.raw_path.split("/")[1:]
+        operation = route.find(request.method, segments)
+        response = await self._answer(request, operation, segments)
+        name = operation.name if operation else "other" if segments[0] in route.OURS else "S3"
+        self.metrics.answered(name, response.status)
+        return response
+
+    async def _answer(
+        self, request: web.Request, operation: Operation | None, segments: list[str]
+    ) -> web.StreamResponse:
         try:
-            guard.check_request(request)
-            return await self._route(request)
+            await self.guard.check(request)
+            if operation is not None:
+                return await self._serve(request, operation, segments)
+            if segments[0] in route.OURS:
+                raise no_operation(request, segments)
+            if is_agentcore(request):
+                # It has operations on other paths, too: one that we lack is not a bucket.
+                raise wire.not_implemented(f"{request.method} {request.path}")
+            return await self.objects.handle(request)
         except wire.WireError as error:
             return error.response()
+        except Refused as refused:
+            return self.objects.refuse(request, refused)
         except (ConnectionError, web.HTTPException):
             raise
         except Exception as error:  # the one place that turns a bug into an answer
             logger.exception("path=<%s> | request failed", request.path)
             return wire.internal(f"The local runtime failed: {error!r}").response()
 
-    async def _route(self, request: web.Request) -> web.StreamResponse:
-        """Splits the raw path: an ARN is one segment that holds an encoded slash."""
-        segments = request.rel_url.raw_path.split("/")[1:]
-        match segments:
-            case ["runtimes", target, "invocations"] if request.method == "POST":
-                return await self.data.invoke(request, runtime_id_of(target))
-            case ["runtimes", target, "stopruntimesession"] if request.method == "POST":
-                return await self.data.stop(request, runtime_id_of(target))
-            case ["runtimes", *rest]:
-                return await self.control.handle(request, rest)
-            case ["tags", target]:
-                return await self.control.tags(request, target)
-            case ["_art", *rest]:
+    async def _serve(
+        self, request: web.Request, operation: Operation, segments: list[str]
+    ) -> web.StreamResponse:
+        match operation.plane, segments:
+            case "art", ["_art", *rest]:
                 return await self.inspection.handle(request, rest)
-        # Both services sign as bedrock-agentcore: an operation we lack is not a bucket.
-        if "/bedrock-agentcore/aws4_request" in request.headers.get("Authorization", ""):
-            raise wire.not_implemented(f"{request.method} {request.path}")
-        return await self.objects.handle(request)
+            case "control", ["runtimes", *rest]:
+                return await self.control.handle(request, rest)
+            case "control", ["tags", target]:
+                return await self.control.tags(request, target)
+        return await self._data[operation.name](request, runtime_id_of(segments[1]))
 
     async def _open_egress(self, session_id: str, agent: Agent, compute: Compute) -> Egress:
         egress = Egress(session_id, agent, compute, self.port, self.objects.handle)
@@ -199,6 +260,12 @@ class RuntimeServer:
             stored.content_type,
             stored.content,
         )
+
+
+def no_operation(request: web.Request, segments: list[str]) -> wire.WireError:
+    if segments[0] == "_art":
+        return wire.not_found(f"the local runtime has nothing at {request.path}")
+    return wire.not_implemented(f"{request.method} {request.path}")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -221,9 +288,11 @@ async def serve(
     host: str = "127.0.0.1",
     port: int = local.DEFAULT_PORT,
     home: Path | None = None,
+    access_keys: Path | None = None,
     isolation: str = "auto",
     init_timeout_s: float = 30.0,
-    max_sessions: int = MAX_SESSIONS,
+    quota: Quota | None = None,
+    quotas: AwsQuotas | None = None,
     on_ready: Callable[[RuntimeServer], None] | None = None,
     until_eof: bool = False,
 ) -> None:
@@ -236,9 +305,11 @@ async def serve(
         host=host,
         port=port,
         home=home,
+        access_keys=access_keys,
         isolation=isolation,
         init_timeout_s=init_timeout_s,
-        max_sessions=max_sessions,
+        quota=quota,
+        quotas=quotas,
     )
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -8,6 +8,7 @@ place, ``Sessions.end``, whatever the cause. ``life.py`` decides when; this modu
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import time
@@ -20,22 +21,23 @@ import aiohttp
 
 from ..errors import IsolationError
 from . import wire
+from .admission import Admission
+from .connector import URL, open_http
 from .egress import Egress
 from .event import Events
 from .isolation.base import Agent, Compute, SessionSpec
 from .life import Life, State, Timeouts
-from .quota import Quota
-from .sessionlog import log_path, tail
+from .rest import Rest
+from .sessionlog import cut, log_path, tail, too_large
 from .template import Templates
 
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.25
+TRIM_S = 1.0
 PING_TIMEOUT_S = 10.0
 PINGS_AT_ONCE = 16
 KILL_TIMEOUT_S = 15.0
-POOL_IDLE_S = 3.0
-"""Below uvicorn's 5 s: a pooled connection is dropped by us before the agent drops it under us."""
 
 
 class SessionKey(NamedTuple):
@@ -55,7 +57,9 @@ class Session:
     level: str = ""
     compute: Compute | None = None
     http: aiohttp.ClientSession | None = None
-    base_url: str = ""
+    base_url: str = URL
+    rest: Rest | None = None
+    """When it may be frozen; None until it is connected."""
     egress: Egress | None = None
     """What it may reach; None when nobody provides it."""
     exited: asyncio.Future[str] = field(
@@ -73,14 +77,8 @@ class Session:
 
     def connect(self, compute: Compute, level: str) -> None:
         self.compute, self.level = compute, level
-        self.base_url = "http://{}:{}".format(*compute.address)
-        self.http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=POOL_IDLE_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=PING_TIMEOUT_S),
-            auto_decompress=False,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        )
+        self.http = open_http(compute)
+        self.rest = Rest(self.agent.freeze_s, time.monotonic())
 
     def describe(self) -> dict[str, Any]:
         stats = self.compute.stats() if self.compute and not self.exited.done() else None
@@ -94,6 +92,7 @@ class Session:
             "pid": self.compute.pid if self.compute else None,
             "started": self.started,
             "age_s": round(time.time() - self.started, 3),
+            "frozen": self.life.frozen,
             "in_flight": self.life.in_flight,
             "busy": self.life.busy,
             "memory_bytes": stats.memory_bytes if stats else 0,
@@ -103,20 +102,36 @@ class Session:
 
 
 class Sessions:
-    def __init__(self, templates: Templates, events: Events, quota: Quota, logs: Path) -> None:
-        self.templates, self.events, self.quota, self.logs = templates, events, quota, logs
+    def __init__(
+        self, templates: Templates, events: Events, admission: Admission, logs: Path
+    ) -> None:
+        self.templates, self.events, self.admission, self.logs = templates, events, admission, logs
         self.table: dict[SessionKey, Session] = {}
+        self._named: dict[str, list[Session]] = {}
+        """The same by id: every object that is put asks for one."""
         self.closing = False
+        self.on_started: Callable[[str, float], None] | None = None
+        """Hears of every start: by which way, in how many seconds."""
         self.egress_of: Callable[[str, Agent, Compute], Awaitable[Egress]] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pings = asyncio.Semaphore(PINGS_AT_ONCE)
         self._reaper: asyncio.Task[None] | None = None
+        self._trimmer: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._reaper = asyncio.create_task(self._reap(), name="reaper")
+        self._trimmer = asyncio.create_task(self._trim_logs(), name="log trimmer")
+        self.admission.learn(
+            lambda: [
+                (s.key.runtime_id, s.compute)
+                for s in self.table.values()
+                if s.compute is not None and not s.life.frozen
+            ]
+        )
 
     def named(self, session_id: str) -> Session | None:
-        return next((s for k, s in self.table.items() if k.session_id == session_id), None)
+        """The first, should several runtimes have sessions of one id."""
+        return next(iter(self._named.get(session_id, ())), None)
 
     def of_runtime(self, runtime_id: str, version: str | None = None) -> Iterator[Session]:
         for key, session in list(self.table.items()):
@@ -125,11 +140,20 @@ class Sessions:
 
     # --- start --------------------------------------------------------------------------------
 
-    async def provision(self, key: SessionKey, agent: Agent, timeouts: Timeouts) -> Session:
-        """A new session that answers ``/ping``. WireError otherwise, and then nothing is left."""
+    async def provision(
+        self,
+        key: SessionKey,
+        agent: Agent,
+        timeouts: Timeouts,
+        left: Callable[[], bool] = lambda: False,
+    ) -> Session:
+        """A new session that answers ``/ping``. WireError otherwise, and then nothing is left.
+
+        ``left``: whether the caller has gone, which ends the wait for room but not the start.
+        """
         if self.closing:
             raise wire.unavailable("the runtime is shutting down")
-        self.quota.admit(len(self.table))
+        self.admission.check_count(len(self.table))
         log = log_path(self.logs, key.session_id)
         session = Session(
             key=key,
@@ -139,13 +163,15 @@ class Sessions:
             log_start=log.stat().st_size if log.exists() else 0,
         )
         self.table[key] = session
+        self._named.setdefault(key.session_id, []).append(session)
         try:
             template = await self.templates.use(agent)
         except BaseException:
             self._forget(session)
             raise
         try:
-            async with self.quota.starts:
+            wanted = functools.partial(self._check_waiting, session, left)
+            async with self.admission.start(session, key.runtime_id, wanted):
                 self._check_wanted(session)
                 session.life.started = time.monotonic()
                 spec = SessionSpec(key.session_id, {}, log)
@@ -162,6 +188,9 @@ class Sessions:
             logger.info("session=<%s> error=<%s> | did not start", key.session_id, error)
             raise
         session.life.ready(time.monotonic())
+        if self.on_started is not None:
+            way = getattr(session.compute, "way", template.mode)
+            self.on_started(way, time.monotonic() - session.life.started)
         self.events.session(key.session_id, key.runtime_id, "started")
         logger.info("session=<%s> runtime=<%s> | started", key.session_id, key.runtime_id)
         return session
@@ -199,6 +228,11 @@ class Sessions:
                 f"completes in {limit_s:g}s."
             )
         raise wire.runtime_error(why + log_excerpt(session))
+
+    def _check_waiting(self, session: Session, left: Callable[[], bool]) -> None:
+        self._check_wanted(session)
+        if left():
+            raise wire.unavailable("the caller left while the session waited to be started")
 
     def _check_wanted(self, session: Session) -> None:
         if self.closing:
@@ -254,13 +288,19 @@ class Sessions:
         session.life.stopped()
         if self.table.get(session.key) is session:
             del self.table[session.key]
+            self._named[session.session_id].remove(session)
+            if not self._named[session.session_id]:
+                del self._named[session.session_id]
+        self.admission.ended(session)
         session.gone.set()
 
     async def close(self) -> None:
         """Ends all of them at once. Those that wait for a template leave with it: ``drain``."""
         self.closing = True
-        if self._reaper is not None:
-            self._reaper.cancel()
+        self.admission.close()
+        for task in (self._reaper, self._trimmer):
+            if task is not None:
+                task.cancel()
         for session in list(self.table.values()):
             self._spawn(self.end(session, "the runtime stopped"))
         live = [s.gone.wait() for s in self.table.values() if s.compute is not None]
@@ -277,11 +317,21 @@ class Sessions:
             await asyncio.sleep(TICK_S)
             now = time.monotonic()
             for session in list(self.table.values()):
+                if session.life.frozen and now < session.life.ends_at:
+                    continue
                 if end := session.life.overdue(now):
                     self._spawn(self.end(session, end.reason, end.lost))
-                elif session.life.ping_due(now):
+                elif session.life.ping_due(now) or self._rest_due(session, now):
                     session.life.last_ping = now
                     self._spawn(self._ping(session))
+
+    async def _trim_logs(self) -> None:
+        while True:
+            await asyncio.sleep(TRIM_S)
+            for session in list(self.table.values()):
+                if too_large(session.log):
+                    session.log_start = 0
+                    await asyncio.to_thread(cut, session.log)
 
     async def _ping(self, session: Session) -> None:
         async with self._pings:
@@ -291,8 +341,22 @@ class Sessions:
         now = time.monotonic()
         if status is None:
             session.life.ping_failed(now)
-        else:
-            session.life.pinged(now, status.busy, status.unchanged_s)
+            return
+        session.life.pinged(now, status.busy, status.unchanged_s)
+        if self._at_rest(session, now) and session.compute is not None and session.compute.freeze():
+            session.life.freeze()  # whoever sends to it thaws it: see ``connector``
+
+    def _rest_due(self, session: Session, now: float) -> bool:
+        idle = session.life.state is State.IDLE and not session.life.failed_pings
+        return idle and session.rest is not None and session.rest.due(now, session.life.idle_since)
+
+    def _at_rest(self, session: Session, now: float) -> bool:
+        """Asked after every ping: the next answer then knows what has been used since this one."""
+        if session.rest is None or session.compute is None or session.life.in_flight:
+            return False
+        due = self._rest_due(session, now)
+        traffic = session.egress.traffic if session.egress is not None else None
+        return session.rest.look(now, session.compute.cpu_s(), traffic) and due
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work)

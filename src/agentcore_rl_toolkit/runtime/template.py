@@ -2,7 +2,8 @@
 
 Preparation runs once however many ask for it, and a failure is not remembered: the next use tries
 again. A template is closed when it is retired (its version was deleted or replaced) and no session
-uses it any more, because a session may be a child of its template's process.
+uses it any more, because a session may be a child of its template's process. What templates of a
+killed runtime left on disk is removed at the start.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from ..errors import IsolationError
 from . import wire
 from .isolation.base import Agent, Driver, Template
+from .isolation.scratch import sweep
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ class _Entry:
 
 class Templates:
     def __init__(self, select: Callable[[str], Driver]) -> None:
+        sweep()
         self._select = select
         self._drivers: dict[str, Driver] = {}
         self._entries: dict[Key, _Entry] = {}

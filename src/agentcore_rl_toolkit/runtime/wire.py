@@ -14,10 +14,16 @@ from typing import Any
 
 from aiohttp import web
 
+from . import signature
+
 SESSION_HEADER = "X-Amzn-Bedrock-AgentCore-Runtime-Session-Id"
 REQUEST_HEADER = "X-Amzn-Bedrock-AgentCore-Runtime-Request-Id"
 ERROR_HEADER = "x-amzn-ErrorType"
 REQUEST_ID_HEADER = "x-amzn-RequestId"
+BODY = web.RequestKey("body", bytes)
+"""Of a request: its body, where it had to be read before the request could be trusted."""
+CHUNKS = web.RequestKey("chunks", signature.Chunks)
+"""Of a request: what checks its body, where that is signed piece by piece."""
 
 
 class WireError(Exception):
@@ -60,6 +66,10 @@ def retry_conflict() -> WireError:
 
 def runtime_error(message: str) -> WireError:
     return WireError(424, "RuntimeClientError", message)
+
+
+def throttled() -> WireError:
+    return WireError(429, "ThrottlingException", "Rate exceeded")
 
 
 def quota_exceeded(message: str) -> WireError:

@@ -6,6 +6,7 @@
 {"stream": [parts], "wait": name}  first part at once, the others after the gate opens
 {"size": n}                        answers n bytes
 {"busy": true | false}             what /ping says from now on
+{"say": "text"}                    prints it, and goes on as below
 anything else                      echoes headers, body, pid and the number of calls
 """
 
@@ -29,13 +30,13 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     if scope["path"] == "/ping":
         await answer(send, {"status": "HealthyBusy" if busy else "Healthy"})
         return
-    body = b""
+    parts = []
     while True:
         message = await receive()
-        body += message.get("body", b"")
+        parts.append(message.get("body", b""))
         if not message.get("more_body"):
             break
-    await invoked(scope, body, send)
+    await invoked(scope, b"".join(parts), send)
 
 
 async def invoked(scope: Any, body: bytes, send: Any) -> None:
@@ -47,6 +48,8 @@ async def invoked(scope: Any, body: bytes, send: Any) -> None:
     if "open" in payload:
         gates.setdefault(payload["open"], asyncio.Event()).set()
     gate = gates.setdefault(payload["wait"], asyncio.Event()) if "wait" in payload else None
+    if "say" in payload:
+        print(payload["say"], flush=True)
     if "busy" in payload:
         busy = payload["busy"]
     if "stream" in payload:

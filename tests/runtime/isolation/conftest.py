@@ -58,7 +58,7 @@ PLAIN = ASGI + "\nif __name__ == '__main__':\n    run()\n"
 
 
 async def call(compute: Compute, path: str, body: str = "") -> dict[str, Any]:
-    reader, writer = await asyncio.open_connection(*compute.address)
+    reader, writer = await asyncio.open_connection(sock=await compute.connect())
     try:
         data = body.encode()
         writer.write(
@@ -137,7 +137,9 @@ class Workshop:
 
 
 def _levels() -> list[str]:
-    return [name for name, driver in isolation.drivers().items() if driver.probe().available]
+    """Those that ``auto`` may choose; ``test_microvm`` has the other."""
+    usual = {name: one for name, one in isolation.drivers().items() if name != "microvm"}
+    return [name for name, driver in usual.items() if driver.probe().available]
 
 
 @pytest.fixture(params=_levels())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -230,9 +231,10 @@ async def test_the_ports_of_another_session_are_out_of_reach(pair: Pair) -> None
     code = "import socket\nvalue = outcome(socket.create_connection, ('127.0.0.1', 9999), 3)"
     refused = 111
     assert await pair.try_(code) == refused
-    host = pair.neighbour.address
-    code = f"import socket\nvalue = outcome(socket.create_connection, {host!r}, 3)"
-    assert await pair.try_(code) == refused
+    with socket.create_server(("127.0.0.1", 0)) as host:
+        address = host.getsockname()
+        code = f"import socket\nvalue = outcome(socket.create_connection, {address!r}, 3)"
+        assert await pair.try_(code) == refused
 
 
 CALLS = """

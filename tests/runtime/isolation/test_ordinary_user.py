@@ -41,11 +41,13 @@ def as_nobody() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["test_attack.py", "test_session.py"])
+@pytest.mark.parametrize(
+    "part", ["test_attack.py", "test_trespass.py", "test_session.py", "../test_egress.py"]
+)
 def test_an_ordinary_user_gets_the_same(part: str) -> None:
     if reason := missing():
         pytest.skip(reason)
-    base = Path("/tmp") / f"art-nobody-{os.getpid()}-{part.removesuffix('.py')}"
+    base = Path("/tmp") / f"art-nobody-{os.getpid()}-{Path(part).stem}"
     base.mkdir()
     os.chown(base, NOBODY, NOBODY)
     source = str(Path(agentcore_rl_toolkit.__file__).parents[1])

@@ -79,6 +79,15 @@ async def test_closing_ends_what_waits_and_removes_its_logs(
     assert not list(tmp_path.glob(".ready-*"))
 
 
+async def test_what_waits_is_frozen_and_answers_when_it_is_taken(workshop: Workshop) -> None:
+    template = await filled(workshop, freeze_s=0.1)
+    waiting = [member.compute for member in template._pool._ready]
+    await eventually(lambda: all(compute.frozen for compute in waiting))
+    taken = await template.spawn(workshop.spec())
+    assert taken in waiting
+    assert await ping(taken) == "Healthy"
+
+
 @pytest.mark.parametrize("zygote", [True, False], ids=["forked", "fresh"])
 async def test_nothing_waits_without_a_pool(workshop: Workshop, zygote: bool) -> None:
     template = await workshop.template(zygote=zygote)

@@ -72,6 +72,36 @@ async def test_the_memory_of_the_runtime_cannot_be_read(session: Compute) -> Non
     assert await run_inside(session, OUTCOME + code) in (EPERM, EACCES)
 
 
+async def test_dangerous_system_calls_are_refused(session: Compute) -> None:
+    code = (
+        "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "def failed(result): return ctypes.get_errno() if result < 0 else 0\n"
+        "value = [failed(libc.unshare(0x10000000)),\n"
+        "         failed(libc.mount(b'x', b'/', b'tmpfs', 0, 0)),\n"
+        f"         failed(libc.ptrace(16, {os.getpid()}, 0, 0))]\n"
+        "value.append(open('/proc/self/status').read().count('Seccomp:\\t2'))\n"
+    )
+    assert await run_inside(session, code) == [EPERM, EPERM, EPERM, 1]
+
+
+async def test_abstract_sockets_of_another_session_are_out_of_reach(shop: Workshop) -> None:
+    if landlock.version() < 6:
+        pytest.skip("this kernel's Landlock does not scope abstract sockets")
+    template = await shop.template()
+    one, two = [await template.spawn(shop.spec()) for _ in range(2)]
+    listen = (
+        "import builtins, socket\nbuiltins.kept = socket.socket(socket.AF_UNIX)\n"
+        "kept.bind('\\0art-test-door'); kept.listen()\n"
+    )
+    await run_inside(one, listen)
+    connect = (
+        "import socket\nsock = socket.socket(socket.AF_UNIX)\n"
+        "value = outcome(sock.connect, '\\0art-test-door'); sock.close()\n"
+    )
+    assert await run_inside(one, OUTCOME + connect) == 0, "it does listen"
+    assert await run_inside(two, OUTCOME + connect) == EPERM
+
+
 async def test_a_large_folder_is_linked_and_stays_as_it_is(shop: Workshop) -> None:
     agent = shop.agent()
     with open(agent.folder / "weights.bin", "wb") as file:

@@ -19,14 +19,17 @@ def test_what_a_killed_runtime_left_is_removed_and_what_lives_is_spared(own_fold
     living = scratch.Scratch()
     left = own_folder / "art-session-left"
     (left / "app").mkdir(parents=True)
-    young = own_folder / "art-session-young"
+    young, forgotten = own_folder / "art-new-young", own_folder / "art-new-forgotten"
     young.mkdir()
+    forgotten.mkdir()
+    os.utime(forgotten, (0, 0))
     (own_folder / "art-session-link").symlink_to(own_folder / "elsewhere")
-    for old in (left, living.path):
-        os.utime(old, (0, 0))
     scratch.sweep.cache_clear()
     scratch.sweep()
-    assert (left.exists(), young.exists(), living.path.exists()) == (False, True, True)
+    assert {path.name for path in own_folder.glob("art-*") if path.is_dir()} == {
+        young.name,
+        living.path.name,
+    }
     living.remove()
     living.remove()
     assert not living.path.exists()

@@ -274,8 +274,13 @@ asyncio.run(main())
 
 async def test_a_killed_runtime_leaves_nothing_running(level: str, tmp_path: Path) -> None:
     source = RUNTIME.format(tests=str(Path(__file__).parent), daemon=DAEMON)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    env = {**os.environ, "TMPDIR": str(temporary)}
     runtime = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", source, str(tmp_path), level), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", source, str(tmp_path), level),
+        stdout=asyncio.subprocess.PIPE,
+        env=env,
     )
     assert runtime.stdout is not None
     pids = [int(word) for word in (await runtime.stdout.readline()).split()]
@@ -284,6 +289,21 @@ async def test_a_killed_runtime_leaves_nothing_running(level: str, tmp_path: Pat
     runtime.kill()
     await runtime.wait()
     await eventually(lambda: not alive(family))
+    assert list(temporary.glob("art-session-*")), "a killed runtime cannot remove its own"
+    start = "from agentcore_rl_toolkit.runtime.template import Templates\nTemplates(lambda _: None)"
+    following = await asyncio.create_subprocess_exec(sys.executable, "-c", start, env=env)
+    assert await following.wait() == 0
+    assert not list(temporary.glob("art-*"))
+
+
+@pytest.mark.parametrize("zygote", [True, False], ids=["forked", "fresh"])
+async def test_an_agent_that_is_asked_to_end_does_so_at_once(
+    workshop: Workshop, zygote: bool
+) -> None:
+    """uvicorn is not left to look for it: see ``script.TICK_S``."""
+    compute = await (await workshop.template(zygote=zygote)).spawn(workshop.spec())
+    await run_inside(compute, "import signal; os.kill(os.getpid(), signal.SIGTERM); value = 1")
+    assert await asyncio.wait_for(compute.wait(), 10) in ("signal 15", "exit code 0")
 
 
 async def test_closing_a_template_ends_its_sessions(workshop: Workshop) -> None:
@@ -365,17 +385,21 @@ async def test_a_uvicorn_that_is_run_in_an_own_way_serves_too(workshop: Workshop
 async def test_a_frozen_session_stands_still_and_answers_again(workshop: Workshop) -> None:
     template = await workshop.template()
     compute = await template.spawn(workshop.spec())
-    await ping(compute)
-    if not compute.freeze():
-        pytest.skip("no freezer here")
-    answer = asyncio.ensure_future(ping(compute))
+    reader, writer = await asyncio.open_connection(sock=await compute.connect())
+    assert compute.freeze()
+    writer.write(b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    answer = asyncio.ensure_future(reader.read())
     await asyncio.sleep(0.05)
     assert not answer.done()
-    assert compute.thaw()
-    assert await answer == "Healthy"
+    compute.thaw()
+    assert (await answer).startswith(b"HTTP/1.1 200")
+    writer.close()
+    compute.freeze()
+    assert await ping(compute) == "Healthy", "a new connection thaws"
     compute.freeze()
     await compute.kill()
     assert await compute.wait() == "stopped"
+    assert not compute.freeze()
 
 
 @pytest.mark.parametrize("port", [8080, 80, 40123])

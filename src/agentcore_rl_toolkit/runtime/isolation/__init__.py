@@ -1,13 +1,14 @@
 """How a session is kept apart from the machine and from other sessions.
 
-``select(level)`` gives the driver. ``auto`` takes the strongest level that works here; a level
-that was asked for by name is given or refused, never lowered.
+``select(level)`` gives the driver. ``auto`` takes the strongest level that works here, of those
+that are no experiment; a level that was asked for by name is given or refused, never lowered.
 """
 
 from __future__ import annotations
 
 from ...errors import ConfigError, IsolationError
 from .base import Agent, Compute, Driver, Level, Limits, Probe, SessionSpec, Stats, Template
+from .microvm import MicroVMDriver
 from .namespace import NamespaceDriver
 from .process import ProcessDriver
 
@@ -25,7 +26,12 @@ __all__ = [
     "select",
 ]
 
-_DRIVERS: dict[str, Driver] = {"namespace": NamespaceDriver(), "process": ProcessDriver()}
+_DRIVERS: dict[str, Driver] = {
+    "microvm": MicroVMDriver(),
+    "namespace": NamespaceDriver(),
+    "process": ProcessDriver(),
+}
+_BY_NAME_ONLY = frozenset({"microvm"})
 
 
 def drivers() -> dict[str, Driver]:
@@ -35,10 +41,11 @@ def drivers() -> dict[str, Driver]:
 
 def select(level: str = "auto") -> Driver:
     if level == "auto":
-        for driver in _DRIVERS.values():
+        usual = {name: one for name, one in _DRIVERS.items() if name not in _BY_NAME_ONLY}
+        for driver in usual.values():
             if driver.probe().available:
                 return driver
-        reasons = "; ".join(f"{name}: {one.probe().reason}" for name, one in _DRIVERS.items())
+        reasons = "; ".join(f"{name}: {one.probe().reason}" for name, one in usual.items())
         raise IsolationError(f"no isolation level works on this machine ({reasons})")
     if level not in _DRIVERS:
         known = ", ".join(["auto", *_DRIVERS])

@@ -8,7 +8,7 @@ namespaces or a virtual machine. The effective level is always reported, never l
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -39,6 +39,8 @@ class Agent:
     """Path of the script inside the folder, such as ``rl_app.py``."""
     python: str
     """Interpreter whose environment has what the agent imports."""
+    packages: str = ""
+    """Folder of packages that its requirements brought on top; readable in sessions."""
     env: Mapping[str, str] = field(default_factory=dict)
     isolation: Level = "auto"
     network: Network = "model"
@@ -49,6 +51,10 @@ class Agent:
     pool: int = 4
     """Sessions kept ready for the next start."""
     init_timeout_s: float = 30.0
+    freeze_s: float = 5.0
+    """How long a session rests before it is frozen; 0 for never. Rest is no request, no
+    HealthyBusy, no call through its doors that waits for an answer, and no processor time. Work
+    that only sleeps and tells nobody is rest, too."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -73,13 +79,31 @@ class Probe(NamedTuple):
     """Why not, or what it will be made of."""
 
 
+class Running(Protocol):
+    """A command beside the agent; whoever holds this ends it by letting go."""
+
+    @property
+    def done(self) -> bool: ...
+
+    async def wait(self) -> int:
+        """The exit code, negative for a signal. OSError when it could not be run, or is lost."""
+
+    async def end(self) -> None:
+        """Ends the command with all that it started."""
+
+    def let_go(self) -> None:
+        """Ends it, too, without waiting for that. May be called twice."""
+
+
 class Compute(Protocol):
     """A running session: everything that must be gone when the session is."""
 
     pid: int
     """Host pid of its first process."""
-    address: tuple[str, int]
-    """Loopback address on which the agent answers HTTP; connections may queue before it does."""
+
+    async def connect(self) -> socket.socket:
+        """A connection to the agent's HTTP server, where it may queue; thaws. OSError when nothing
+        listens."""
 
     async def wait(self) -> str:
         """Returns once the compute is gone, saying why ("exit code 1", "signal 9", …)."""
@@ -87,12 +111,26 @@ class Compute(Protocol):
     async def kill(self) -> None:
         """Ends every process of the session, also daemonised ones. May be called twice."""
 
+    async def run(self, argv: Sequence[str], out: int, errors: int) -> Running:
+        """A command in the session, as the agent is: same files, network, limits, variables.
+
+        Its output goes to the two descriptors, which stay the caller's; its input comes from the
+        first where that can be read, too, as a terminal or a socket. OSError when the session has
+        ended.
+        """
+
     async def listen_inside(self, port: int) -> socket.socket | None:
         """A loopback listener in the session's network; None when it shares the host's."""
 
-    def freeze(self) -> bool: ...
+    def freeze(self) -> bool:
+        """Its agent stands still until ``thaw``; it can still be killed. False when that is not
+        possible now."""
 
-    def thaw(self) -> bool: ...
+    def thaw(self) -> None:
+        """Nothing when it runs."""
+
+    def cpu_s(self) -> float:
+        """Processor time so far, of what still runs."""
 
     def stats(self) -> Stats: ...
 

@@ -1,12 +1,11 @@
-"""Control groups, version 1 or 2, where this user may make them: memory, processes, CPU, freezing.
+"""Control groups, version 1 or 2, where this user may make them: memory, processes, CPU.
 
 One parent group per runtime process, one group below it per session, removed with the session;
 what a killed runtime left is removed by the next.
 
 To join a group is to wait for the kernel, from a tenth of a millisecond to half a second on a busy
 machine. So the runtime moves a session in while its agent is starting; what the session used
-before stays on the runtime's account. Only version 2 freezes: what its predecessor has frozen
-cannot be killed, and would outlive a runtime that dies.
+before stays on the runtime's account.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ import atexit
 import functools
 import os
 import time
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from .base import Limits
@@ -23,6 +23,8 @@ from .inside import tree
 
 _PREFIX = "art-"
 REMOVE_S = 2.0
+WAITING = ThreadPoolExecutor(32, "control groups")
+"""For what waits for the kernel. The event loop's own threads are few, and others need them."""
 
 
 @dataclass
@@ -39,9 +41,8 @@ class Group:
 
     limits: Limits
     joined: list[Path]
-    freezer: Path | None
-    """Where it can be frozen; joined late when it is not among ``joined``."""
-    _frozen: bool = field(default=False, init=False)
+    memory: Path | None
+    """The one of them that bounds memory."""
 
     def join(self, pid: int) -> None:
         """Blocking. The processes from ``pid`` down, and so all that they start."""
@@ -49,38 +50,23 @@ class Group:
             _move(pid, path)
 
     def memory_bytes(self) -> int | None:
-        for path in self.joined:
-            for name in ("memory.current", "memory.usage_in_bytes"):
-                if (value := _read(path / name)) is not None:
-                    return int(value)
+        for name in ("memory.current", "memory.usage_in_bytes") if self.memory else ():
+            if (value := _read(f"{self.memory}/{name}")) is not None:
+                return int(value)
         return None
 
     def ran_out(self) -> bool:
         """Whether the kernel killed something of it for memory."""
-        for path in self.joined:
-            for name in ("memory.events", "memory.oom_control"):
-                for line in (_read(path / name) or "").splitlines():
-                    if line.startswith("oom_kill ") and int(line.split()[1]) > 0:
-                        return True
+        for name in ("memory.events", "memory.oom_control") if self.memory else ():
+            for line in (_read(f"{self.memory}/{name}") or "").splitlines():
+                if line.startswith("oom_kill ") and int(line.split()[1]) > 0:
+                    return True
         return False
-
-    def freeze(self, pid: int, frozen: bool) -> bool:
-        if self.freezer is None or self._frozen == frozen:
-            return self.freezer is not None
-        try:
-            if self.freezer not in self.joined:
-                self.freezer.mkdir(exist_ok=True)
-                _move(pid, self.freezer)
-            (self.freezer / "cgroup.freeze").write_text("1" if frozen else "0")
-        except OSError:
-            return False
-        self._frozen = frozen
-        return True
 
     def remove(self) -> None:
         """Blocking, for a moment: the kernel lets go of the dead a little later."""
-        for path in {*self.joined, *([self.freezer] if self.freezer else [])}:
-            _remove(path)
+        for path in self.joined:
+            _remove_one(path)
 
 
 class Groups:
@@ -97,26 +83,25 @@ class Groups:
     def describe(self) -> str:
         """How sessions are bounded, in words."""
         found = {name for one in self._hierarchies for name in one.controllers}
-        if not found & {"memory", "pids", "cpu"}:
+        if not found:
             return "memory is watched, no control groups may be made here"
-        return f"control groups bound {', '.join(sorted(found - {'freezer'}))}"
+        return f"control groups bound {', '.join(sorted(found))}"
 
     def make(self, limits: Limits, processes: bool) -> Group:
         """``processes``: bound their number here; a user namespace of its own does it already."""
         self._count += 1
         joined: list[Path] = []
-        freezer: Path | None = None
+        memory: Path | None = None
         for one in self._hierarchies:
             path = one.folder / str(self._count)
             settings = _settings(one, limits, processes)
-            if "freezer" in one.controllers:
-                freezer = path
             if settings:
                 path.mkdir()
                 joined.append(path)
+                memory = path if "memory" in one.controllers else memory
                 for name, value in settings.items():
-                    _try_write(path / name, value)
-        return Group(limits, joined, freezer)
+                    _try_write(f"{path}/{name}", value)
+        return Group(limits, joined, memory)
 
     def close(self) -> None:
         for one in self._hierarchies:
@@ -125,13 +110,17 @@ class Groups:
 
 def _move(pid: int, target: Path) -> None:
     moved: set[int] = set()
-    while left := [one for one in (pid, *tree.descendants(pid)) if one not in moved]:
-        for one in left:  # parents first: what they start from here on is already inside
-            try:
-                (target / "cgroup.procs").write_text(str(one))
-            except ProcessLookupError:
-                pass
-        moved.update(left)
+    procs = os.open(target / "cgroup.procs", os.O_WRONLY)
+    try:
+        while left := [one for one in (pid, *tree.descendants(pid)) if one not in moved]:
+            for one in left:  # parents first: what they start from here on is already inside
+                try:
+                    os.write(procs, str(one).encode())
+                except ProcessLookupError:
+                    pass
+            moved.update(left)
+    finally:
+        os.close(procs)
 
 
 def _settings(one: Hierarchy, limits: Limits, processes: bool) -> dict[str, str]:
@@ -157,23 +146,33 @@ def _settings(one: Hierarchy, limits: Limits, processes: bool) -> dict[str, str]
 @functools.cache
 def find() -> Groups:
     """Looked for once; without any, limits fall to their substitutes."""
-    found: list[Hierarchy] = []
-    for version, wanted, candidates in _mounts():
-        for parent in candidates:
-            folder = parent / f"{_PREFIX}{os.getpid()}"
-            try:
-                _sweep(parent)
-                folder.mkdir(exist_ok=True)
-            except OSError:
-                continue
-            controllers = wanted if version == 1 else _delegated(folder)
-            if controllers:
-                found.append(Hierarchy(version, folder, controllers))
-                break
-            _remove(folder)
+    found = [one for mount in _mounts() if (one := _settle(*mount)) is not None]
     groups = Groups(found)
     atexit.register(groups.close)
     return groups
+
+
+def _settle(version: int, wanted: frozenset[str], candidates: list[Path]) -> Hierarchy | None:
+    """The runtime's own group: the nearest that can bound most. A group that has processes in it,
+    as the one we were started in, often bounds nothing below itself."""
+    best: Hierarchy | None = None
+    for parent in candidates:
+        folder = parent / f"{_PREFIX}{os.getpid()}"
+        try:
+            _sweep(parent)
+            folder.mkdir(exist_ok=True)
+        except OSError:
+            continue
+        one = Hierarchy(version, folder, wanted if version == 1 else _delegated(folder))
+        if len(one.controllers) <= (len(best.controllers) if best else 0):
+            _remove(folder)
+            continue
+        if best is not None:
+            _remove(best.folder)
+        best = one
+        if version == 1 or {"memory", "pids", "cpu"} <= one.controllers:
+            break
+    return best
 
 
 def _mounts() -> list[tuple[int, frozenset[str], list[Path]]]:
@@ -200,13 +199,11 @@ def _mounts() -> list[tuple[int, frozenset[str], list[Path]]]:
 
 
 def _delegated(folder: Path) -> frozenset[str]:
-    """What a version 2 group can bound below itself. Freezing needs no controller."""
+    """What a version 2 group can bound below itself."""
     usable = set((_read(folder / "cgroup.controllers") or "").split()) & {"memory", "pids", "cpu"}
     for name in sorted(usable):
         if not _try_write(folder / "cgroup.subtree_control", f"+{name}"):
             usable.discard(name)
-    if (folder / "cgroup.freeze").exists():
-        usable.add("freezer")
     return frozenset(usable)
 
 
@@ -219,12 +216,17 @@ def _sweep(parent: Path) -> None:
 
 
 def _remove(folder: Path, patience_s: float = REMOVE_S) -> None:
-    deadline = time.monotonic() + patience_s
+    """With the groups of sessions in it."""
     for child in [path for path in folder.glob("*") if path.is_dir()]:
-        _remove(child, patience_s)
+        _remove_one(child, patience_s)
+    _remove_one(folder, patience_s)
+
+
+def _remove_one(folder: Path, patience_s: float = REMOVE_S) -> None:
+    deadline = time.monotonic() + patience_s
     while True:
         try:
-            folder.rmdir()
+            os.rmdir(folder)
         except FileNotFoundError:
             return
         except OSError:
@@ -235,16 +237,23 @@ def _remove(folder: Path, patience_s: float = REMOVE_S) -> None:
             return
 
 
-def _read(path: Path) -> str | None:
+def _read(path: str | Path) -> str | None:
     try:
-        return path.read_text()
+        with open(path) as file:
+            return file.read()
     except OSError:
         return None
 
 
-def _try_write(path: Path, value: str) -> bool:
+def _try_write(path: str | Path, value: str) -> bool:
     try:
-        path.write_text(value)
+        descriptor = os.open(path, os.O_WRONLY)
     except OSError:
         return False
+    try:
+        os.write(descriptor, value.encode())
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
     return True

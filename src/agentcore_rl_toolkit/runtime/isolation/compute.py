@@ -7,19 +7,22 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
-from ..relay import Door
 from . import usage
 from .base import Stats
-from .cgroup import Group
+from .cgroup import WAITING, Group
 from .channel import Channel, Closed
-from .inside import wire
+from .inside import tree, wire
+from .leash import Leash, launch
 
 logger = logging.getLogger(__name__)
 
 END_S = 3.0
 """How long the session's init may take to end its tree before it is killed itself."""
+SPARE_SOCKETS = 2
+"""Asked for at least: the next connection then need not wait for the session's init."""
+REDIAL_S = 0.02
 
 
 class SessionCompute:
@@ -29,28 +32,31 @@ class SessionCompute:
         self,
         handle: int,
         channel: Channel,
-        address: tuple[str, int],
+        ingress: tuple[str, int],
         *,
+        listens_within_s: float,
         own_network: bool,
         own_processes: bool,
         group: Group,
         clean_up: Callable[[], Awaitable[None]],
     ) -> None:
-        self.address = address
+        self._ingress, self._listens_within_s = ingress, listens_within_s
         self.pid = usage.host_pid(handle)
         self._handle, self._channel = handle, channel
         self._own_network, self._own_processes = own_network, own_processes
         self._group = group
         self._clean_up = clean_up
         self._reason = ""
-        self.doors: list[Door] = []
-        """Listeners of the runtime that lead into the session; closed with it."""
+        self.way = ""
+        """How it came to be: "pool", "fork" or "exec"."""
         self._spare: list[socket.socket] = []
         """Sockets made inside and not used yet."""
         self._wanted = 0
         self._stocking = asyncio.Lock()
         self._asking = asyncio.Lock()
         self._asked = 0
+        self._stopped: frozenset[int] = frozenset()
+        """Its processes, while it is frozen."""
         loop = asyncio.get_running_loop()
         self._dead = loop.create_future()
         loop.add_reader(handle, self._died)
@@ -68,7 +74,8 @@ class SessionCompute:
 
     async def _join(self) -> None:
         try:
-            await asyncio.to_thread(self._group.join, self.pid)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(WAITING, self._group.join, self.pid)
         except OSError as error:
             logger.error("pid=<%d> error=<%s> | cannot be bounded", self.pid, error)
             self._reason = self._reason or f"its limits could not be set: {error}"
@@ -80,18 +87,20 @@ class SessionCompute:
         for message in self._channel.drain():
             if isinstance(message.get("ended"), str):
                 self._reason = self._reason or message["ended"]
-        if self._group.ran_out():
-            self._reason = f"out of memory (limit {self._group.limits.memory_mb} MB)"
         self._channel.close()
         for sock in self._spare:
             sock.close()
         os.close(self._handle)
-        self._handle = -1
-        for door in self.doors:
-            await door.close()
-        await asyncio.to_thread(self._group.remove)
+        self._handle, self._stopped = -1, frozenset()
+        await asyncio.get_running_loop().run_in_executor(WAITING, self._settle)
         await self._clean_up()
         return self._reason or "killed"
+
+    def _settle(self) -> None:
+        """Blocking."""
+        if self._group.ran_out():
+            self._reason = f"out of memory (limit {self._group.limits.memory_mb} MB)"
+        self._group.remove()
 
     async def wait(self) -> str:
         return await asyncio.shield(self._gone)
@@ -104,7 +113,6 @@ class SessionCompute:
         if self._gone.done():
             return
         self._reason = self._reason or reason
-        self._group.freeze(self.pid, False)
         if self._own_processes:
             # First process of its process namespace: the kernel ends the others with it.
             self._signal(signal.SIGKILL)
@@ -127,19 +135,31 @@ class SessionCompute:
             except ProcessLookupError:
                 pass
 
+    async def run(self, argv: Sequence[str], out: int, errors: int) -> Leash:
+        self.thaw()
+        return await launch(self._channel, argv, out, errors)
+
     async def listen_inside(self, port: int) -> socket.socket | None:
         return (await self._ask({"listen": port}))[0] if self._own_network else None
 
-    async def dial(self, host: str, port: int) -> socket.socket:
-        """A connection to a port inside the session; OSError when nothing listens there."""
-        sock = await self._take_socket()
-        sock.setblocking(False)
-        try:
-            await asyncio.get_running_loop().sock_connect(sock, (host, port))
-        except BaseException:
-            sock.close()
-            raise
-        return sock
+    async def connect(self) -> socket.socket:
+        self.thaw()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._listens_within_s
+        while True:
+            sock = await self._take_socket() if self._own_network else socket.socket()
+            sock.setblocking(False)
+            try:
+                await loop.sock_connect(sock, self._ingress)
+                return sock
+            except ConnectionRefusedError:
+                sock.close()
+                if loop.time() >= deadline:
+                    raise
+            except BaseException:
+                sock.close()
+                raise
+            await asyncio.sleep(REDIAL_S)  # it has not come to listening yet
 
     async def _take_socket(self) -> socket.socket:
         """One that was made inside. Many that are wanted at once are asked for together."""
@@ -148,7 +168,7 @@ class SessionCompute:
             while not self._spare:
                 async with self._stocking:
                     if not self._spare:
-                        count = min(self._wanted, wire.MAX_DESCRIPTORS)
+                        count = min(max(self._wanted, SPARE_SOCKETS), wire.MAX_DESCRIPTORS)
                         self._spare += await self._ask({"sockets": count})
             return self._spare.pop()
         finally:
@@ -173,11 +193,23 @@ class SessionCompute:
             except Closed as error:
                 raise OSError("the session has ended") from error
 
-    def freeze(self) -> bool:
-        return self._handle >= 0 and self._group.freeze(self.pid, True)
+    @property
+    def frozen(self) -> bool:
+        return bool(self._stopped)
 
-    def thaw(self) -> bool:
-        return self._handle >= 0 and self._group.freeze(self.pid, False)
+    def freeze(self) -> bool:
+        """All but its init, which sleeps until it is asked for something."""
+        if not self._stopped and self._handle >= 0:
+            self._stopped = tree.stop_below(self.pid)
+        return self.frozen
+
+    def thaw(self) -> None:
+        stopped, self._stopped = self._stopped, frozenset()
+        if self._handle >= 0:
+            tree.go_on_below(self.pid, stopped)
+
+    def cpu_s(self) -> float:
+        return usage.cpu_s(self.pid) if self._handle >= 0 else 0.0
 
     def stats(self) -> Stats:
         if self._handle < 0:

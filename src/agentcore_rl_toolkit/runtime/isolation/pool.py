@@ -1,8 +1,10 @@
 """Sessions that are started before they are asked for.
 
 A session learns its id from the first request, so one that waits needs no specialising; only its
-log has to get its name. The pool fills itself again when nothing else is being started, and not
-at all while its members end on their own: an agent that does that would be started for ever.
+log has to get its name. Members have answered once, which takes the memory that an answer needs,
+and are frozen when nobody comes for them. The pool fills itself again when nothing else is being
+started, and not at all while its members end on their own: an agent that does that would be
+started for ever.
 """
 
 from __future__ import annotations
@@ -32,10 +34,13 @@ class Member(NamedTuple):
 
 
 class Pool:
-    def __init__(self, size: int, start: Callable[[Path], Awaitable[SessionCompute]]) -> None:
-        self.size, self._start = size, start
+    def __init__(
+        self, size: int, start: Callable[[Path], Awaitable[SessionCompute]], freeze_s: float
+    ) -> None:
+        self.size, self._start, self._freeze_s = size, start, freeze_s
         self._ready: deque[Member] = deque()
         self._filling: asyncio.Task[None] | None = None
+        self._resting: asyncio.TimerHandle | None = None
         self._starts = 0
 
     def __len__(self) -> int:
@@ -78,6 +83,19 @@ class Pool:
                 return
         if seen != self._starts:
             asyncio.get_running_loop().call_soon(self._again, folder)
+        elif self._freeze_s:
+            self._stay_awake()
+            loop = asyncio.get_running_loop()
+            self._resting = loop.call_later(self._freeze_s, self._freeze)
+
+    def _freeze(self) -> None:
+        """What is taken is thawed by its first connection."""
+        for member in self._ready:
+            member.compute.freeze()
+
+    def _stay_awake(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
 
     def _again(self, folder: Path) -> None:
         self._filling = None
@@ -85,10 +103,11 @@ class Pool:
 
     async def close(self) -> None:
         self.size = 0
+        self._stay_awake()
         if self._filling is not None:
             self._filling.cancel()
             await asyncio.wait([self._filling])
+        await asyncio.gather(*(member.compute.kill() for member in self._ready))
         for member in self._ready:
-            await member.compute.kill()
             member.log.unlink(missing_ok=True)
         self._ready.clear()

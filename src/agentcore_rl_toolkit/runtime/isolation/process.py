@@ -2,9 +2,9 @@
 
 Each has an own home, temporary folder and working copy of the agent's folder, an own session and
 limits, and ends with everything it started. Where the kernel has Landlock it can write only there,
-read only what Python and the system are made of, and signal only itself. It is no wall: sessions
-share the network, the user and /proc, where they can read the runtime's environment. It is the
-level where namespaces are not permitted.
+read only what Python and the system are made of, and signal only itself; the system call filter of
+level ``namespace`` holds here, too. It is no wall: sessions share the network, the user and /proc,
+where they can read the runtime's environment. It is the level where namespaces are not permitted.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import IsolationError
-from .. import relay
 from . import cgroup, watchdog
 from .base import Agent, Compute, SessionSpec
 from .channel import Channel, Closed
@@ -65,7 +64,7 @@ class ProcessTemplate:
         self._running: set[SessionCompute] = set()
         self.readable: list[str] = []
         """What sessions may read, at the level where they see the machine's files."""
-        self._pool = Pool(agent.pool, self._start_ahead)
+        self._pool = Pool(agent.pool, self._start_ahead, agent.freeze_s)
         self._groups = cgroup.find()
         self._watchdog: asyncio.Task[None] | None = None
 
@@ -123,6 +122,7 @@ class ProcessTemplate:
             "folder": str(self.agent.folder),
             "entry": self.agent.entry,
             "python": self.agent.python,
+            "packages": self.agent.packages,
             "port": CONTRACT_PORT,
             "binds": self._binds,
             "scratch": str(self.scratch.path),
@@ -140,46 +140,49 @@ class ProcessTemplate:
         # What waits has been started without this session's environment.
         ready = None if spec.env else self._pool.take(spec.log_path)
         self._pool.refill(spec.log_path.parent)
-        return ready or await self._start(spec)
+        if ready is None:
+            return await self._start(spec)
+        ready.way = "pool"
+        return ready
 
     async def _start_ahead(self, log: Path) -> SessionCompute:
-        return await self._start(SessionSpec("(ready)", {}, log))
+        compute = await self._start(SessionSpec("(ready)", {}, log))
+        try:
+            await within(self.agent.init_timeout_s, _answers(compute))
+        except (OSError, TimeoutError) as error:
+            logger.debug("pid=<%d> error=<%s> | waits unanswered", compute.pid, error)
+        except BaseException:
+            await compute.kill()
+            raise
+        return compute
 
     async def _start(self, spec: SessionSpec) -> SessionCompute:
         self._count += 1
         request = self.request(spec)
-        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-        address = listener.getsockname()
         ours, theirs = wire.pair()
-        opened = [ours, theirs, listener]
+        opened = [ours, theirs]
         group = self._groups.make(self.agent.limits, processes=not self.own_processes)
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            log = os.open(spec.log_path, flags, 0o600)
+            log = os.open(spec.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
                 descriptors = [log, theirs.fileno()]
+                ingress = ("127.0.0.1" if self._binds else INGRESS, CONTRACT_PORT)
                 if not self.own_network:
+                    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+                    opened.append(listener)
                     descriptors.append(listener.fileno())
+                    ingress = listener.getsockname()
                 handle = await self._fork(request, descriptors)
             finally:
                 os.close(log)
             opened.remove(ours)
-            if self.own_network:
-                opened.remove(listener)
         except (Closed, OSError) as error:
             await asyncio.to_thread(group.remove)
             raise IsolationError(f"cannot start session {spec.session_id}: {error}") from error
         finally:
             for sock in opened:
                 sock.close()
-        try:
-            compute = await self._await_session(handle, Channel(ours), address, group, request)
-            if self.own_network:
-                await self._dial_in(compute, listener)
-        except BaseException:
-            listener.close()
-            raise
-        return compute
+        return await self._await_session(handle, Channel(ours), ingress, group, request)
 
     async def _fork(self, request: wire.Message, descriptors: list[int]) -> int:
         try:
@@ -188,46 +191,31 @@ class ProcessTemplate:
             logger.warning("runtime=<%s> | zygote has died, starting again", self.agent.runtime_id)
             return await (await self._ensure_zygote()).fork(request, descriptors)
 
-    async def _dial_in(self, compute: SessionCompute, listener: socket.socket) -> None:
-        """The way to an agent that listens in a network of its own."""
-
-        host = "127.0.0.1" if self._binds else INGRESS
-
-        async def dial() -> relay.Streams:
-            async with asyncio.timeout(self.agent.init_timeout_s):
-                while True:
-                    try:
-                        sock = await compute.dial(host, CONTRACT_PORT)
-                        return await asyncio.open_connection(sock=sock)
-                    except ConnectionRefusedError:
-                        if not self._binds:
-                            raise
-                        await asyncio.sleep(0.02)  # it has not come to listening yet
-
-        compute.doors.append(await relay.relay(listener, dial))
-
     async def _await_session(
         self,
         handle: int,
         channel: Channel,
-        address: tuple[str, int],
+        ingress: tuple[str, int],
         group: cgroup.Group,
         request: wire.Message,
     ) -> SessionCompute:
         async def clean_up() -> None:
             self._running.discard(compute)
-            if scratch := request.get("scratch"):
+            scratch = request["scratch"]
+            if os.path.exists(scratch):
                 await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
         compute = SessionCompute(
             handle,
             channel,
-            address,
+            ingress,
+            listens_within_s=self.agent.init_timeout_s if self._binds else 0.0,
             own_network=self.own_network,
             own_processes=self.own_processes,
             group=group,
             clean_up=clean_up,
         )
+        compute.way = "fork" if self.mode == "zygote" else "exec"
         self._running.add(compute)
         try:
             message, _ = await within(START_S, channel.receive())
@@ -251,3 +239,12 @@ class ProcessTemplate:
             await self._zygote.close()
             self._zygote = None
         await asyncio.to_thread(self.scratch.remove)
+
+
+async def _answers(compute: SessionCompute) -> None:
+    reader, writer = await asyncio.open_connection(sock=await compute.connect())
+    try:
+        writer.write(b"GET /ping HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        await reader.read()
+    finally:
+        writer.close()

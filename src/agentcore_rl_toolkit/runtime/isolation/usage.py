@@ -34,6 +34,17 @@ def measure(pid: int, table: dict[int, int] | None = None) -> Stats:
     return Stats(memory, count, cpu)
 
 
+def cpu_s(pid: int) -> float:
+    """Processor time of the processes from ``pid`` down that still run."""
+    total = 0.0
+    for one in (pid, *tree.descendants(pid)):
+        try:
+            total += _cpu_s(one)
+        except (OSError, ValueError):
+            continue
+    return total
+
+
 def resident_bytes(pid: int) -> int:
     """Cheap, and never less than the private memory."""
     try:

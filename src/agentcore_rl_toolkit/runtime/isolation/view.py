@@ -102,6 +102,13 @@ def needs(agent: Agent) -> list[str]:
         raise IsolationError(
             f"cannot use {agent.python} as the agent's interpreter: {error}"
         ) from error
+    if agent.packages:
+        if not os.path.isdir(agent.packages):
+            raise IsolationError(
+                f"the packages of the agent's requirements are gone from {agent.packages}: deploy "
+                "it again"
+            )
+        found.append(agent.packages)
     return [path for path in (*found, str(_INSIDE)) if os.path.exists(path) and path != "/"]
 
 

@@ -2,8 +2,8 @@
 
 The headers of a put promise digests of the content (``x-amz-content-sha256``, ``Content-MD5``,
 one ``x-amz-checksum-*``, perhaps only in a trailer). ``Promise`` reads them before the body is,
-``receive`` streams the body, and nothing is sealed unless all of them hold. Signatures are not
-checked: the runtime listens on loopback and accepts every credential.
+``receive`` streams the body, and nothing is sealed unless all of them hold. Where the pieces of a
+body are signed one by one, the request carries what checks them (``ChunksLike``).
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import hashlib
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from aiohttp import ClientError, web
 
+from .. import wire
+from ..signature import Rejected
 from .draft import ALGORITHMS, SPILL_BYTES, UNSUPPORTED_ALGORITHMS, Draft
 from .refusal import Refused
 from .store import ObjectStore
@@ -31,7 +34,9 @@ T = TypeVar("T")
 
 _CHECKSUM = "x-amz-checksum-"
 _NOT_DIGESTS = frozenset({"x-amz-checksum-algorithm", "x-amz-checksum-type", "x-amz-checksum-mode"})
-_SIZE_LINE = re.compile(rb"([0-9a-fA-F]{1,16})(;[^\r\n]*)?")
+_SIZE_LINE = re.compile(rb"([0-9a-fA-F]{1,16})(?:;[^\r\n]*?)?")
+_SIGNED_SIZE_LINE = re.compile(rb"([0-9a-fA-F]{1,16});chunk-signature=([0-9a-f]{64})")
+_TRAILER_SIGNATURE = "x-amz-trailer-signature"
 
 
 @dataclass(frozen=True)
@@ -169,10 +174,21 @@ def _decode(value: str) -> bytes | None:
         return None
 
 
-class AwsChunked:
-    """Decodes ``aws-chunked`` as it comes. Chunk signatures are stepped over."""
+class ChunksLike(Protocol):
+    """Who checks the signatures in the body; ``Rejected`` when one is wrong."""
 
-    def __init__(self) -> None:
+    def check(self, signature: str, data_sha256: str) -> None: ...
+
+    def check_trailer(self, signature: str, trailer: bytes) -> None: ...
+
+
+class AwsChunked:
+    """Decodes ``aws-chunked`` as it comes. Without ``chunks`` signatures are stepped over."""
+
+    def __init__(self, chunks: ChunksLike | None = None) -> None:
+        self._chunks = chunks
+        self._signature = ""
+        self._hash = hashlib.sha256()
         self.trailers: dict[str, str] = {}
         self.done = False
         self._held = b""
@@ -189,6 +205,8 @@ class AwsChunked:
             if self._left > 2:
                 piece = data[at : at + self._left - 2]
                 at, self._left = at + len(piece), self._left - len(piece)
+                if self._chunks is not None:
+                    self._hash.update(piece)
                 out.append(piece)
                 continue
             end = data.find(b"\r\n", at, at + MAX_LINE_BYTES)
@@ -206,25 +224,42 @@ class AwsChunked:
             raise _broken("there is more than was announced")
         if self._left:
             self._left = 0
+            self._check_chunk()
             return
         if self._in_trailer:
             self._trailer_line(line)
             return
-        match = _SIZE_LINE.fullmatch(line)
+        match = (_SIGNED_SIZE_LINE if self._chunks else _SIZE_LINE).fullmatch(line)
         if match is None:
-            raise _broken("a chunk has no size")
+            raise _broken("a chunk has no size, or no signature where it needs one")
         size = int(match[1], 16)
         self._left = size + 2 if size else 0
         self._in_trailer = size == 0
+        if self._chunks is not None:
+            self._signature, self._hash = match[2].decode(), hashlib.sha256()
+            if size == 0:
+                self._check_chunk()
+
+    def _check_chunk(self) -> None:
+        if self._chunks is not None:
+            self._chunks.check(self._signature, self._hash.hexdigest())
 
     def _trailer_line(self, line: bytes) -> None:
         if not line:
+            self._check_trailer()
             self.done = True
             return
         name, found, value = line.decode("latin-1").partition(":")
         if not found or len(self.trailers) > 16:
             raise _broken("a trailer is not a header")
         self.trailers[name.strip().lower()] = value.strip()
+
+    def _check_trailer(self) -> None:
+        if self._chunks is None or not self.trailers:
+            return
+        signature = self.trailers.pop(_TRAILER_SIGNATURE, "")
+        lines = (f"{name}:{value}\n" for name, value in self.trailers.items())
+        self._chunks.check_trailer(signature, "".join(lines).encode("latin-1"))
 
 
 def _broken(why: str) -> Refused:
@@ -237,7 +272,7 @@ async def receive(
     """Fills the draft with the body, or Refused; the caller discards it in either case."""
     if promise.length is not None and promise.length > limit:
         raise _too_large(limit)
-    decoder = AwsChunked() if promise.chunked else None
+    decoder = AwsChunked(request.get(wire.CHUNKS)) if promise.chunked else None
     pending: list[bytes] = []
     held = total = 0
     async for piece in _pieces(request, decoder):
@@ -269,7 +304,11 @@ async def _pieces(request: web.Request, decoder: AwsChunked | None) -> AsyncIter
         if decoder is None:
             yield data
         else:
-            for piece in decoder.feed(data):
+            try:
+                decoded = decoder.feed(data)
+            except Rejected as rejected:
+                raise Refused("SignatureDoesNotMatch", rejected.message) from rejected
+            for piece in decoded:
                 yield piece
 
 

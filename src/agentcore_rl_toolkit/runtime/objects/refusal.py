@@ -10,6 +10,7 @@ from ...errors import RuntimeServiceError
 
 STATUS = {
     "AccessDenied": 403,
+    "AuthorizationHeaderMalformed": 400,
     "BadDigest": 400,
     "BucketAlreadyOwnedByYou": 409,
     "BucketNotEmpty": 409,
@@ -17,6 +18,7 @@ STATUS = {
     "EntityTooSmall": 400,
     "IncompleteBody": 400,
     "InternalError": 500,
+    "InvalidAccessKeyId": 403,
     "InvalidArgument": 400,
     "InvalidBucketName": 400,
     "InvalidDigest": 400,
@@ -24,6 +26,7 @@ STATUS = {
     "InvalidPartOrder": 400,
     "InvalidRange": 416,
     "InvalidRequest": 400,
+    "InvalidToken": 400,
     "InvalidURI": 400,
     "KeyTooLongError": 400,
     "MalformedXML": 400,
@@ -36,6 +39,8 @@ STATUS = {
     "NotImplemented": 501,
     "NotModified": 304,
     "PreconditionFailed": 412,
+    "RequestTimeTooSkewed": 403,
+    "SignatureDoesNotMatch": 403,
     "XAmzContentSHA256Mismatch": 400,
 }
 

@@ -3,7 +3,7 @@
 ``ObjectServer.handle`` takes every request that is not the runtime's own and answers as S3 does,
 errors included. What is not in ``_ROUTES`` is refused with 501 NotImplemented (or 405) and never
 answered as something else: the table names every query parameter that a call understands.
-Signatures are not checked, versions and ACLs do not exist.
+Signatures are checked before this (``guard.py``), versions and ACLs do not exist.
 
 A request may come with a ``Scope``: that is a session of an agent, which may write one key once
 and read it back, and nothing else. Who the request comes from is the caller's to know.
@@ -93,6 +93,13 @@ class ObjectServer:
             response = _refusal(request, failed, request_id)
         if not response.prepared:
             response.headers["x-amz-request-id"] = request_id
+        return response
+
+    def refuse(self, request: web.Request, refused: Refused) -> web.Response:
+        """S3's words for a request that is not even looked at."""
+        request_id = f"{self._epoch}{next(self._serial):08X}"
+        response = _refusal(request, refused, request_id)
+        response.headers["x-amz-request-id"] = request_id
         return response
 
     async def _answer(self, request: web.Request, scope: Scope | None) -> web.StreamResponse:

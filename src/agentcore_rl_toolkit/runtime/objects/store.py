@@ -145,6 +145,7 @@ class ObjectStore:
         created = int(time.time())
         folder = self._temporary / f"{next(self._serial)}"
         folder.mkdir(mode=0o700)
+        (folder / "bucket.json").touch(mode=0o600)
         (folder / "bucket.json").write_bytes(msgspec.json.encode({"created": created}))
         folder.rename(self.folder / name)
         self._buckets[name] = _Index(created)

@@ -33,6 +33,8 @@ _RUN = "/run"
 COVERED = {"/tmp": "tmp", "/var/tmp": "vartmp", "/dev/shm": "shm", HOME: "home"}
 """Writable in a session: place to folder of its own file system."""
 _DEVICES = ("null", "zero", "full", "random", "urandom")
+_MASKED = ("/proc/keys", "/proc/key-users")
+"""They name the keys of the user that runs the runtime, in whatever namespace they are read."""
 _READ_ONLY = linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV
 _PLAIN = linux.MS_NOSUID | linux.MS_NODEV
 _KEPT_FLAGS = linux.MS_NOEXEC | 1024 | 2048
@@ -202,6 +204,8 @@ def _writable_places(kept: list[str], disk_mb: int, user: int) -> None:
         _bind_read_only(descriptor, target)
     _writable_app(user)
     linux.mount("proc", "/proc", "proc", _PLAIN | linux.MS_NOEXEC)
+    for path in filter(os.path.exists, _MASKED):
+        linux.mount("/dev/null", path, None, linux.MS_BIND)
     terminals = "newinstance,ptmxmode=0666,mode=0620"
     linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, terminals)
     os.chmod(_RUN, 0o711)

@@ -16,8 +16,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-TICK_S = 1.0
-"""uvicorn looks ten times a second whether to stop: a core, with a thousand idle sessions."""
+TICK_S = 15.0
+"""uvicorn looks ten times a second whether to stop: a core, with a thousand idle sessions. Here it
+is told; what is left is the date in its answers."""
 
 WARM = (
     "anyio._backends._asyncio",
@@ -101,14 +102,30 @@ def _catch_uvicorn(obtain: Callable[[dict[str, Any]], socket.socket]) -> None:
 
 
 def slow_down(server: Any) -> None:
+    """Whoever sets ``should_exit`` wakes the server; it need not look."""
+
+    def get(self: Any) -> bool:
+        return bool(self.__dict__.get("should_exit"))
+
+    def set_(self: Any, value: bool) -> None:
+        self.__dict__["should_exit"] = value
+        wake = self.__dict__.get("_art_wake")
+        if value and wake is not None:
+            wake()
+
     async def main_loop(self: Any) -> None:
         import asyncio
 
-        counter = 0
-        while not await self.on_tick(counter):
-            counter = (counter + 10) % 864000
-            await asyncio.sleep(TICK_S)
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        self._art_wake = lambda: loop.call_soon_threadsafe(woken.set)
+        counts = self.config.limit_max_requests or self.config.callback_notify
+        while not await self.on_tick(0):
+            timer = loop.call_later(1.0 if counts else TICK_S, woken.set)
+            await woken.wait()
+            timer.cancel()
+            woken.clear()
 
+    server.should_exit = property(get, set_)
     server.main_loop = main_loop
 
 

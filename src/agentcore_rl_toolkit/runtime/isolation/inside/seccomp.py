@@ -71,6 +71,7 @@ DENIED = {
     "pidfd_getfd": (438, 438),
     "mount_setattr": (442, 442),
     "quotactl_fd": (443, 443),
+    "open_tree_attr": (467, 467),
 }
 FAMILIES = (38, 40)
 """AF_ALG, a door into kernel crypto, and AF_VSOCK, which no network namespace bounds."""

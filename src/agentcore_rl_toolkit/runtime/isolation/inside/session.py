@@ -7,6 +7,7 @@ runtime hangs up, when the zygote dies.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
@@ -16,9 +17,10 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import fresh, landlock, linux, sandbox, script, tree, wire
+from . import command, fence, fresh, linux, sandbox, script, tree, wire
 
 INGRESS = "127.0.0.2"
 """Where an agent that serves with uvicorn listens, in a network of its own: 127.0.0.1 is kept for
@@ -47,12 +49,11 @@ def begin(config: Config, request: wire.Message, descriptors: list[int]) -> sock
         os._exit(1)
     if agent:
         listener.close()
-        _init(config, channel, agent)
+        _init(config, request, channel, agent)
     channel.close()
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     linux.prctl(linux.PR_SET_DUMPABLE, 1)
-    if config["level"] == "process" and landlock.version() > 0:
-        landlock.restrict(config["readable"], [request["scratch"], *_DEVICES])
+    fence.enclose(config, [request["scratch"], *_DEVICES])
     _reseed()
     return listener
 
@@ -150,7 +151,7 @@ def _reseed() -> None:
         torch.seed()
 
 
-def _init(config: Config, channel: socket.socket, agent: int) -> NoReturn:
+def _init(config: Config, request: wire.Message, channel: socket.socket, agent: int) -> NoReturn:
     reading, writing = socket.socketpair()
     reading.setblocking(False)
     writing.setblocking(False)
@@ -162,7 +163,8 @@ def _init(config: Config, channel: socket.socket, agent: int) -> NoReturn:
     reason = "stopped"
     try:
         wire.send(channel, {"ready": True})
-        reason = _attend(channel, reading, agent)
+        run = functools.partial(command.start, config, [request["scratch"], *_DEVICES], channel)
+        reason = _attend(channel, reading, agent, run)
     finally:
         # A process namespace dies with its first process; without one there is a sweep.
         if config["level"] == "process" and tree.children():
@@ -174,7 +176,12 @@ def _init(config: Config, channel: socket.socket, agent: int) -> NoReturn:
         os._exit(0)
 
 
-def _attend(channel: socket.socket, wakeups: socket.socket, agent: int) -> str:
+def _attend(
+    channel: socket.socket,
+    wakeups: socket.socket,
+    agent: int,
+    run: Callable[[list[int]], None],
+) -> str:
     poller = select.poll()
     poller.register(channel, select.POLLIN)
     poller.register(wakeups, select.POLLIN)
@@ -193,7 +200,10 @@ def _attend(channel: socket.socket, wakeups: socket.socket, agent: int) -> str:
                     return "the runtime has gone"
                 if received[0].get("do") == "end":
                     return "stopped"
-                _answer(channel, received[0])
+                if received[0].get("do") == "run":
+                    run(received[1])
+                else:
+                    _answer(channel, received[0])
 
 
 def _answer(channel: socket.socket, request: wire.Message) -> None:

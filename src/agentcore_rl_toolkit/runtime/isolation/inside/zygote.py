@@ -18,7 +18,7 @@ import socket
 import sys
 from typing import Any, NoReturn
 
-from . import linux, sandbox, script, session, tree, wire
+from . import linux, packages, sandbox, script, session, tree, wire
 
 Config = dict[str, Any]
 
@@ -30,6 +30,8 @@ def main(control: socket.socket, config: Config) -> None:
         if config["level"] == "namespace":
             sandbox.enter_view(config)
         os.chdir(config["folder"])
+        if config["packages"]:
+            packages.use(config["packages"])
     except OSError as error:
         _give_up(control, {"error": f"cannot make the zygote's view: {error}"})
     server = Server(control, config)
@@ -94,7 +96,7 @@ class Server:
         gc.freeze()
         sys.stdout.flush()
         sys.stderr.flush()
-        wakeups = _watch_children()
+        wakeups, writing = _watch_children()
         wire.send(self.control, {"ready": facts})
         poller = select.poll()
         poller.register(self.control, select.POLLIN)
@@ -104,10 +106,10 @@ class Server:
                 if descriptor == wakeups.fileno():
                     wakeups.recv(4096)
                     self._bury()
-                elif (listener := self._next_request(wakeups)) is not None:
+                elif (listener := self._next_request(wakeups, writing)) is not None:
                     return listener
 
-    def _next_request(self, wakeups: socket.socket) -> socket.socket | None:
+    def _next_request(self, wakeups: socket.socket, writing: socket.socket) -> socket.socket | None:
         """A listener, in the agent process of a new session; None in the zygote."""
         received = wire.receive(self.control)
         if received is None:
@@ -124,7 +126,7 @@ class Server:
             self.control.close()
             if self._own_pids >= 0:
                 os.close(self._own_pids)
-            _forget_children(wakeups)
+            _forget_children(wakeups, writing)
             return session.begin(self.config, request, descriptors)
         self._sessions.add(pid)
         handle = os.pidfd_open(pid)
@@ -157,17 +159,18 @@ def _close(descriptors: list[int]) -> None:
         os.close(descriptor)
 
 
-def _watch_children() -> socket.socket:
-    """A socket that is readable when a child has ended."""
+def _watch_children() -> tuple[socket.socket, socket.socket]:
+    """A socket that is readable when a child has ended, and its other end."""
     reading, writing = socket.socketpair()
     reading.setblocking(False)
     writing.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(writing.detach(), warn_on_full_buffer=False)
-    return reading
+    signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    return reading, writing
 
 
-def _forget_children(wakeups: socket.socket) -> None:
+def _forget_children(wakeups: socket.socket, writing: socket.socket) -> None:
+    signal.set_wakeup_fd(-1)
     wakeups.close()
-    os.close(signal.set_wakeup_fd(-1))
+    writing.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
