@@ -76,7 +76,7 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def process(command: list[str], port: int, log: Path, wait_s: float = 60.0) -> Iterator[int]:
+def process(command: list[str], port: int, log: Path, wait_s: float = 240.0) -> Iterator[int]:
     """Runs a server until the block ends; yields its pid once it listens."""
     with log.open("wb") as out:
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
@@ -373,20 +373,20 @@ def nginx_command(engine: int, port: int, folder: Path) -> list[str]:
     return ["nginx", "-c", str(config), "-p", str(folder)]
 
 
-def subjects(wanted: set[str]) -> Iterator[Subject]:
-    """Those that can run here; says why another cannot."""
+def subjects(wanted: set[str], absent: dict[str, str]) -> Iterator[Subject]:
+    """Those that can run here; ``absent`` learns why another cannot."""
     for key, make in MAKERS.items():
         if wanted and key not in wanted:
             continue
         try:
             yield make()
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-            print(f"skipped {key}: {error}", file=sys.stderr)
+            absent[key] = str(error)
 
 
 def _nginx() -> Subject:
     if shutil.which("nginx") is None:
-        raise RuntimeError("nginx is not installed")
+        raise RuntimeError("not installed (Debian: apt-get install nginx-light)")
     return Subject("nginx", SESSION_PATH, nginx_command)
 
 
@@ -475,7 +475,8 @@ def main() -> None:
         bench = Bench(options.tools, Path(folder), options.quick)
         bench.compile()
         bench.write_bodies()
-        chosen = list(subjects(wanted))
+        absent: dict[str, str] = {}
+        chosen = list(subjects(wanted, absent))
         results: dict[str, list[dict[str, float]]] = {subject.name: [] for subject in chosen}
         for number in range(options.rounds):
             for subject in chosen:
@@ -486,6 +487,8 @@ def main() -> None:
                     print(f"{subject.name}: {error}", file=sys.stderr)
                 results[subject.name].append(one.found)
         print(table([subject.name for subject in chosen], results))
+        for key, reason in absent.items():
+            print(f"not measured: {key}: {reason}")
 
 
 if __name__ == "__main__":

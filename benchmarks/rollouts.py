@@ -4,7 +4,8 @@
 
 Every client runs in a process of its own against the same local runtime, with warm sessions, in
 interleaved rounds. "Noticed" is the time from the handler's return to the future's result; CPU is
-the client process's own.
+the client process's own. "Slow invokes" are 128 at once that each take the agent half a second to
+accept, from the first call to the last acceptance.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from contextlib import ExitStack
@@ -43,12 +43,16 @@ async def drive(job: dict) -> dict:
         client._watcher._endpoint = None  # as on AWS: the store is all there is
     gate = asyncio.Semaphore(job["concurrency"])
     noticed: list[float] = []
+    accepted: list[float] = []
 
     async def one(session_id: str) -> None:
         async with gate:
             future = await client.invoke_async(
-                {"sleep": job["sleep"]}, session_id=session_id, input_id=session_id
+                {"sleep": job["sleep"], "accept": job["accept"]},
+                session_id=session_id,
+                input_id=session_id,
             )
+            accepted.append(time.perf_counter())
             result = await future.result_async(timeout=120)
             noticed.append(time.time() - result["returned"])
 
@@ -56,6 +60,7 @@ async def drive(job: dict) -> dict:
     await asyncio.gather(*(one(session_id) for session_id in job["sessions"]))
     return {
         "noticed": noticed,
+        "accepted_s": max(accepted) - wall,
         "wall_s": time.perf_counter() - wall,
         "cpu_ms": 1e3 * (time.process_time() - cpu) / len(noticed),
     }
@@ -70,6 +75,7 @@ def main() -> None:
         json.dump(asyncio.run(drive(json.loads(options.drive))), sys.stdout)
         return
     from peer import environment
+    from served import serve
 
     contenders = {
         "this, events": (sys.executable, True),
@@ -78,27 +84,36 @@ def main() -> None:
     if peer := environment("agentcore-rl-toolkit", *PEER):
         contenders["agentcore-rl-toolkit 0.2.0"] = (str(peer), False)
     with ExitStack() as stack:
-        os.environ["ART_HOME"] = stack.enter_context(tempfile.TemporaryDirectory())
-        url, arn = start_runtime(stack)
+        url, arn, _ = serve(stack, HERE / "agents" / "timed")
         rounds: dict[str, list[dict]] = {name: [] for name in contenders}
         for _ in range(options.rounds):
             for name, (python, events) in contenders.items():
                 rounds[name].append(run(python, arn, events, url, options))
-        burst = {
-            name: run(python, arn, events, url, options, burst=True)
+        bursts = {
+            name: [
+                run(python, arn, events, url, options, burst=True, accept=accept)
+                for accept in (0.0, 0.5)
+            ]
             for name, (python, events) in contenders.items()
         }
-    print_table(rounds, burst, options)
+    print_table(rounds, bursts, options)
 
 
 def run(
-    python: str, arn: str, events: bool, url: str, options: argparse.Namespace, burst: bool = False
+    python: str,
+    arn: str,
+    events: bool,
+    url: str,
+    options: argparse.Namespace,
+    burst: bool = False,
+    accept: float = 0.0,
 ) -> dict:
     count = 128 if burst else options.rollouts
     job = {
         "arn": arn,
         "events": events,
-        "sleep": 0.5 if burst else 0.2,
+        "sleep": (0.0 if accept else 0.5) if burst else 0.2,
+        "accept": accept,
         "concurrency": 128 if burst else 64,
         "tps": 10_000 if burst else options.tps,
         "sessions": warm_sessions(arn, url, count),
@@ -144,38 +159,24 @@ def warm_sessions(arn: str, url: str, count: int) -> list[str]:
     return ids
 
 
-def start_runtime(stack: ExitStack) -> tuple[str, str]:
-    from agentcore_rl_toolkit.cli.deploy import control_client, register
-
-    command = [sys.executable, "-m", "agentcore_rl_toolkit.runtime", "--port", "0"]
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    stack.callback(child.wait)
-    stack.callback(child.terminate)
-    state = Path(os.environ["ART_HOME"]) / "runtime.json"
-    while not state.is_file():
-        if child.poll() is not None:
-            raise SystemExit("the local runtime did not start")
-        time.sleep(0.05)
-    url = json.loads(state.read_text())["endpoint_url"]
-    made = register(control_client(url), "timed", HERE / "agents" / "timed", "rl_app.py", {})
-    return url, made["agentRuntimeArn"]
-
-
-def print_table(rounds: dict, burst: dict, options: argparse.Namespace) -> None:
+def print_table(rounds: dict, bursts: dict, options: argparse.Namespace) -> None:
     print(
         f"{options.rollouts} rollouts of 0.2 s on warm sessions, 64 at a time, "
         f"{options.tps} calls/s at most, {options.rounds} rounds; "
-        "then 128 at once of 0.5 s"
+        "then 128 at once of 0.5 s, and 128 slow invokes"
     )
-    print("| client | noticed p50 ms | p99 ms | client CPU ms/rollout | wall s | 128 at once, s |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| client | noticed p50 ms | p99 ms | client CPU ms/rollout | wall s | 128 at once, s "
+        "| 128 slow invokes, s |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for name, results in rounds.items():
         noticed = sorted(1e3 * value for result in results for value in result["noticed"])
         print(
             f"| {name} | {quantile(noticed, 0.5):.0f} | {quantile(noticed, 0.99):.0f} "
             f"| {statistics.median(r['cpu_ms'] for r in results):.1f} "
             f"| {statistics.median(r['wall_s'] for r in results):.1f} "
-            f"| {burst[name]['wall_s']:.2f} |"
+            f"| {bursts[name][0]['wall_s']:.2f} | {bursts[name][1]['accepted_s']:.2f} |"
         )
 
 

@@ -1,11 +1,13 @@
-"""What a session costs: start to first /ping, memory and CPU when idle, stop to gone.
+"""What a session costs: start, memory and CPU when idle, stop; what an invocation costs on the way
+to it; and a thousand of them at once.
 
-    python benchmarks/runtime.py [--agent FOLDER] [--entry rl_app.py] [--rounds 15]
+    python benchmarks/runtime.py [--agent FOLDER] [--entry rl_app.py] [--rounds 15] [--live 1000]
 
 Each way starts the same agent; rounds are interleaved, so that all ways see the same machine.
 "start" is from the call to the first answered /ping. "private" is memory that would be free if
 the session were gone, over all its processes; "idle CPU" is measured over --idle seconds; "gone"
-is from the call to the end of the last process. bubblewrap is in the table where it is installed.
+is from the call to the end of the last process. bubblewrap is in the tables where it is installed
+(Debian's package of that name).
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+
+import live
 
 from agentcore_rl_toolkit.runtime import isolation
 from agentcore_rl_toolkit.runtime.isolation import Agent, SessionSpec, Template
@@ -47,8 +51,10 @@ ENV = {
 @dataclasses.dataclass
 class Running:
     pid: int
-    address: tuple[str, int]
+    connect: Callable[[], Awaitable[socket.socket]]
     end: Callable[[], Awaitable[None]]
+    address: tuple[str, int] = ("", 0)
+    """Of a process that listens on the machine's loopback."""
 
 
 @dataclasses.dataclass
@@ -63,10 +69,10 @@ class Way:
     cpu: float = 0.0
 
 
-async def answered(address: tuple[str, int]) -> None:
+async def answered(connect: Callable[[], Awaitable[socket.socket]]) -> None:
     while True:
         try:
-            reader, writer = await asyncio.open_connection(*address)
+            reader, writer = await asyncio.open_connection(sock=await connect())
         except OSError:
             await asyncio.sleep(0.002)
             continue
@@ -78,12 +84,18 @@ async def answered(address: tuple[str, int]) -> None:
             return
 
 
-def cpu_s(pid: int) -> float:
-    total = 0
-    for one in (pid, *tree.descendants(pid)):
-        for task in os.listdir(f"/proc/{one}/task"):
-            total += int(Path(f"/proc/{one}/task/{task}/schedstat").read_text().split()[0])
-    return total / 1e9
+def to(address: tuple[str, int]) -> Callable[[], Awaitable[socket.socket]]:
+    async def connect() -> socket.socket:
+        sock = socket.socket()
+        sock.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, address)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    return connect
 
 
 # --- the ways ---------------------------------------------------------------------------------
@@ -95,7 +107,7 @@ def spawned(template: Template, folder: Path) -> Callable[[], Awaitable[Running]
     async def start() -> Running:
         name = f"{id(template)}-{next(numbers)}"
         compute = await template.spawn(SessionSpec(name, {}, folder / f"{name}.log"))
-        return Running(compute.pid, compute.address, compute.kill)
+        return Running(compute.pid, compute.connect, compute.kill)
 
     return start
 
@@ -121,17 +133,25 @@ def command(prefix: list[str], agent: Agent) -> Callable[[], Awaitable[Running]]
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
-        return Running(process.pid, ("127.0.0.1", port), end)
+        address = ("127.0.0.1", port)
+        return Running(process.pid, to(address), end, address)
 
     return start
 
 
-async def ways(agent: Agent, folder: Path) -> tuple[list[Way], list[Template]]:
-    found = [Way("plain subprocess", command([], agent))]
+def peers(agent: Agent) -> dict[str, Callable[[], Awaitable[Running]]]:
+    found = {"plain subprocess": command([], agent)}
     if bubblewrap := shutil.which("bwrap"):
         wall = [bubblewrap, *("--ro-bind", "/", "/"), *("--dev", "/dev"), *("--proc", "/proc")]
         wall += [*("--tmpfs", "/tmp"), "--unshare-all", "--share-net", "--die-with-parent"]
-        found.append(Way("bubblewrap", command(wall, agent)))
+        found["bubblewrap"] = command(wall, agent)
+    else:
+        print("bubblewrap: not installed (apt-get install bubblewrap)")
+    return found
+
+
+async def ways(agent: Agent, folder: Path) -> tuple[list[Way], list[Template]]:
+    found = [Way(name, start) for name, start in peers(agent).items()]
     templates: list[Template] = []
     for level, driver in isolation.drivers().items():
         if not driver.probe().available:
@@ -171,14 +191,14 @@ async def measure(way: Way, idle_s: float) -> None:
         await way.settle()
     began = time.perf_counter()
     running = await way.start()
-    await answered(running.address)
+    await answered(running.connect)
     way.starts.append(time.perf_counter() - began)
     family = [running.pid, *tree.descendants(running.pid)]
     way.private.append(sum(private_bytes(pid) for pid in family))
     if idle_s:
-        before = cpu_s(running.pid)
+        before = live.cpu_s(family)
         await asyncio.sleep(idle_s)
-        way.cpu = (cpu_s(running.pid) - before) / idle_s
+        way.cpu = (live.cpu_s(family) - before) / idle_s
     began = time.perf_counter()
     await running.end()
     while any(os.path.exists(f"/proc/{pid}") for pid in family):
@@ -201,28 +221,57 @@ def table(found: list[Way]) -> str:
     return "\n".join(lines)
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--agent", type=Path, default=EXAMPLE)
-    parser.add_argument("--entry", default="rl_app.py")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--idle", type=float, default=5.0, metavar="SECONDS")
-    given = parser.parse_args()
-    agent = Agent("bench-0000000000", "1", given.agent.resolve(), given.entry, sys.executable, ENV)
+async def starts(agent: Agent, rounds: int, idle_s: float) -> None:
     folder = Path(tempfile.mkdtemp(prefix="art-bench-"))
     templates: list[Template] = []
     try:
         found, templates = await ways(agent, folder)
-        for number in range(given.rounds):
+        for number in range(rounds):
             for way in found:
-                await measure(way, given.idle if number == given.rounds - 1 else 0)
+                await measure(way, idle_s if number == rounds - 1 else 0)
         print(table(found))
         load = os.getloadavg()[0]
-        print(f"\n{given.rounds} interleaved rounds, {os.cpu_count()} CPUs, load {load:.1f}")
+        print(f"\n{rounds} interleaved rounds, {os.cpu_count()} CPUs, load {load:.1f}\n")
     finally:
         for template in templates:
             await template.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+async def invocations(agent: Agent) -> None:
+    running = await command([], dataclasses.replace(agent, folder=live.TIMED))()
+    try:
+        await answered(running.connect)
+        print((await live.overhead(running.address[1])).text() + "\n")
+    finally:
+        await running.end()
+
+
+async def crowds(agent: Agent, count: int, peer_count: int, idle_s: float) -> None:
+    print(live.HEAD)
+    print((await live.crowd(agent.folder, agent.entry, count, idle_s)).row(), flush=True)
+    for name, start in peers(agent).items() if peer_count else ():
+        found = await live.peers(name, start, answered, peer_count, idle_s)
+        print(found.row(), flush=True)
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--agent", type=Path, default=EXAMPLE)
+    parser.add_argument("--entry", default="rl_app.py")
+    parser.add_argument("--rounds", type=int, default=15, help="0 leaves the starts out")
+    parser.add_argument("--idle", type=float, default=5.0, metavar="SECONDS")
+    parser.add_argument("--live", type=int, default=1000, metavar="SESSIONS", help="0 for none")
+    parser.add_argument("--peers", type=int, default=16, help="processes of each peer beside them")
+    given = parser.parse_args()
+    agent = Agent(
+        "bench-0000000000", "1", given.agent.resolve(), given.entry, sys.executable, env=ENV
+    )
+    if given.rounds:
+        await starts(agent, given.rounds, given.idle)
+    await invocations(agent)
+    if given.live:
+        await crowds(agent, given.live, given.peers, given.idle)
 
 
 if __name__ == "__main__":

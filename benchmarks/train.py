@@ -116,7 +116,17 @@ def summary(
     print(f"{'evaluation':<12}{spent['evaluation']:8.1f} s")
     print(f"sampled {tokens} tokens, {tokens / spent['sampling']:.0f} tokens/s while sampling")
     print(f"largest |captured - trainer| log-probability of the run: {worst:.1e}")
+    print(gpu_memory(), end="")
     print(f"held-out success: {before:.1%} -> {after:.1%}")
+
+
+def gpu_memory() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return ""
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    return f"{torch.cuda.get_device_name()}, at most {peak:.2f} GiB\n"
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,12 +10,14 @@ import subprocess
 import sys
 import threading
 import urllib.request
+import uuid
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
-from agentcore_rl_toolkit import RolloutClient
+from agentcore_rl_toolkit import RolloutClient, local
 from agentcore_rl_toolkit.errors import SessionLostError
 
 from .conftest import ECHO, Stack, wait_until
@@ -89,6 +92,36 @@ def test_a_killed_runtime_leaves_no_process_and_the_batch_ends_after_its_restart
         report = client.report()
     assert sorted(item.result["rewards"] for item in items) == list(range(6))
     assert (report.submitted, report.succeeded, report.running) == (6, 6, 0)
+
+
+def test_a_killed_zygote_is_told_at_once_and_the_next_rollout_runs(stack: Stack) -> None:
+    """Its sessions die with it, those of another agent do not notice."""
+    arn, other = stack.deploy(ECHO), stack.deploy(ECHO.parent / "openai_agent")
+
+    def kill_zygote() -> None:
+        wait_until(lambda: len(sessions(stack)) == 3, "both agents have sessions")
+        mine = [s["pid"] for s in sessions(stack) if s["runtime_id"] in arn]
+        parents = {int(Path(f"/proc/{pid}/stat").read_text().split()[3]) for pid in mine}
+        assert len(parents) == 1, "one zygote for both"
+        os.kill(parents.pop(), signal.SIGKILL)
+
+    plain = boto3.client(
+        "bedrock-agentcore", endpoint_url=stack.url, region_name="us-east-1", **local.CREDENTIALS
+    )
+    bystander = str(uuid.uuid4())
+    with client_of(stack, arn) as client, contextlib.closing(plain):
+        with contextlib.suppress(plain.exceptions.RuntimeClientError):  # it finds no model
+            plain.invoke_agent_runtime(
+                agentRuntimeArn=other, runtimeSessionId=bystander, payload=b"{}"
+            )
+        killer = threading.Thread(target=kill_zygote)
+        killer.start()
+        items = list(client.run_batch([{"sleep": 30}, {"sleep": 30}], 2, timeout=60))
+        killer.join()
+        assert [item.failure.kind for item in items] == ["session_lost"] * 2
+        again = client.invoke({"return": {"rewards": 1}})
+        assert again.result(timeout=60)["rewards"] == 1
+    assert bystander in {session["session_id"] for session in sessions(stack)}
 
 
 def test_a_killed_evaluation_resumes_and_leaves_no_session(stack: Stack, tmp_path: Path) -> None:

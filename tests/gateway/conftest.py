@@ -19,9 +19,10 @@ from openai import AsyncOpenAI
 from agentcore_rl_toolkit.gateway import Gateway, GatewaySettings, ModelSpec
 
 
-def _load(name: str) -> Any:
+def _load(name: str, path: Path | None = None) -> Any:
     """A fake beside this file, importable by name from every test."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    path = path or Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -31,6 +32,7 @@ def _load(name: str) -> Any:
 
 FakeVLLM = _load("fake_vllm").FakeVLLM
 _load("fake_tokens")
+_load("golden_make", Path(__file__).parents[1] / "golden" / "make.py")
 
 
 class Door:

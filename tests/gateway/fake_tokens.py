@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import json
 import re
 from typing import Any
 
+import numpy as np
 from aiohttp import web
 
 START, END = "<|im_start|>", "<|im_end|>"
@@ -53,6 +56,11 @@ class FakeTokens:
         self.requests: list[dict[str, Any]] = []
         self.cumulative = False
         self.drop_logprobs = False
+        self.gates: list[int] = []
+        """Events before which a stream waits for ``gate``."""
+        self.gate = asyncio.Event()
+        self.experts: Any = None
+        """Array of the experts used, (tokens, layers, top k)."""
 
     async def __aenter__(self) -> FakeTokens:
         app = web.Application()
@@ -95,6 +103,9 @@ class FakeTokens:
                 "completion_tokens": end,
                 "weight_version": version,
             }
+            if last and body.get("return_routed_experts"):
+                raw = self.experts.astype("int32").tobytes()
+                meta["routed_experts"] = base64.b64encode(raw).decode()
             return {"text": "", "output_ids": self.sampled[start:end], "meta_info": meta}
 
         n = len(pairs)
@@ -103,8 +114,15 @@ class FakeTokens:
         steps = [(0 if self.cumulative else i, i + 1, i + 1 == n) for i in range(n)]
         return await self._stream(request, [reply(*step) for step in steps])
 
+    def _npy(self) -> str:
+        file = io.BytesIO()
+        np.save(file, self.experts.astype("uint8"))
+        return base64.b64encode(file.getvalue()).decode()
+
     async def _vllm(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        if "token_ids" not in body:
+            return web.json_response({"error": {"message": "token_ids is missing"}}, status=422)
         self.requests.append(body)
 
         def reply(start: int, end: int, last: bool) -> dict[str, Any]:
@@ -114,7 +132,7 @@ class FakeTokens:
                 "token_ids": self.sampled[start:end],
                 "logprobs": {"content": content},
                 "finish_reason": self.finish if last else None,
-                "routed_experts": None,
+                "routed_experts": self._npy() if last and self.experts is not None else None,
             }
             if last and self.versions:
                 choice["weight_versions"] = [
@@ -130,7 +148,9 @@ class FakeTokens:
     async def _stream(self, request: web.Request, events: list[Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        for event in events:
+        for at, event in enumerate(events):
+            if at in self.gates:
+                await self.gate.wait()
             await response.write(f"data: {json.dumps(event)}\n\n".encode())
             await asyncio.sleep(0)
         await response.write(b"data: [DONE]\n\n")

@@ -1,4 +1,4 @@
-"""Agent frameworks as they come: Strands and LangGraph against the gateway."""
+"""Agent frameworks as they come: Strands, LangGraph and LiteLLM against the gateway."""
 
 from __future__ import annotations
 
@@ -67,6 +67,42 @@ async def test_langgraph_agent_is_captured_as_one_row(door: Any, engine: Any) ->
     agent = create_react_agent(llm, [add])
     state = await agent.ainvoke({"messages": [("user", "9+8?")]})
     assert "17" in state["messages"][-1].content
+    finished = await door.finish(opened)
+    assert finished["count"]["trained_turns"] == 2
+    assert len(finished["rows"]) == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_litellm_with_tools_is_captured_as_one_row(
+    door: Any, engine: Any, stream: bool
+) -> None:
+    import litellm
+
+    script(engine)
+    opened = await door.open()
+    add = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+    messages: list[Any] = [{"role": "user", "content": "9+8?"}]
+    ask = {
+        "model": "openai/policy",
+        "api_base": opened["base_url"],
+        "api_key": "EMPTY",
+        "tools": [add],
+        "stream": stream,
+    }
+    for _ in range(2):
+        reply = await litellm.acompletion(messages=messages, **ask)
+        if stream:
+            reply = litellm.stream_chunk_builder([chunk async for chunk in reply])
+        message = reply.choices[0].message
+        messages.append(message.model_dump(exclude_none=True))
+        for call in message.tool_calls or ():
+            numbers = json.loads(call.function.arguments)
+            result = str(numbers["a"] + numbers["b"])
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
+    await litellm.close_litellm_async_clients()
+    assert "17" in messages[-1]["content"]
     finished = await door.finish(opened)
     assert finished["count"]["trained_turns"] == 2
     assert len(finished["rows"]) == 1

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from fake_tokens import FakeTokenizer, FakeTokens
 from fake_vllm import FakeVLLM
 
 from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.gateway import ModelSpec
 from agentcore_rl_toolkit.gateway.engines import make_engine
 from agentcore_rl_toolkit.gateway.fault import Refusal
+from agentcore_rl_toolkit.gateway.render import Renderer
 
 CHAT: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -193,3 +196,33 @@ async def test_calls_wait_while_paused_and_pause_can_wait_for_calls(
     await second
     turns = door.gateway.sessions.by_id(opened["session_id"]).graph.turns()
     assert turns[1].versions == [("3", 0, 3)]
+
+
+async def test_a_start_can_sample_a_token_to_see_what_comes_back(
+    make_door: Any, engine: Any, tmp_path: Path
+) -> None:
+    door = await make_door(probe=True)
+    shown = (await door.admin("GET", "/admin/models"))["models"][0]["engines"][0]["capabilities"]
+    assert (shown["token_ids"], shown["logprobs"]) == (True, True)
+    assert [body["max_tokens"] for body in engine.requests] == [1]
+    engine.leave_out.add("logprobs")
+    other = await make_door(probe=True, run_dir=tmp_path / "other")
+    shown = (await other.admin("GET", "/admin/models"))["models"][0]["engines"][0]["capabilities"]
+    assert shown["logprobs"] is False
+    assert "log-probabilit" in shown["problem"]
+
+
+@pytest.mark.parametrize("kind", ["vllm-generate", "sglang"])
+async def test_versions_that_an_engine_streams_are_kept_token_by_token(
+    make_door: Any, kind: str
+) -> None:
+    async with FakeTokens() as fake:
+        spec = ModelSpec("policy", (f"{kind}:{fake.url}",), tokenizer=Renderer(FakeTokenizer()))
+        door = await make_door([spec])
+        fake.sampled, fake.versions = [*map(ord, "abc"), 2], ["6", "6", "7", "7"]
+        opened = await door.open()
+        [chunk async for chunk in await ask(door, opened, stream=True, max_tokens=9)]
+        (row,) = (await door.finish(opened))["rows"]
+    start = row["turns"][0]["start"] if isinstance(row["turns"][0], dict) else row["turns"][0][2]
+    spans = [(version, a - start, b - start) for version, a, b in row["weight_versions"]]
+    assert spans == [("6", 0, 2), ("7", 2, 4)]

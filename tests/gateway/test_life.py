@@ -19,7 +19,9 @@ from openai import OpenAI
 
 from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.gateway import Gateway, GatewaySettings, GatewayThread, ModelSpec
+from agentcore_rl_toolkit.run import journal as journal_module
 from agentcore_rl_toolkit.run.reader import RunReader
+from agentcore_rl_toolkit.run.segment import segments
 
 CHAT: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -244,3 +246,61 @@ async def test_open_gateway_speaks_with_ids_as_keys(make_door: Any) -> None:
 async def test_run_folder_is_private(door: Any) -> None:
     await door.open()
     assert os.stat(door.gateway.run_dir / "turns").st_mode & 0o077 == 0
+
+
+async def test_a_turn_that_the_disk_refused_leaves_nothing_to_build_on(
+    make_door: Any, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The retry's turn must not be stored as a delta to one that no reader can find."""
+
+    def full(fd: int, parts: list[bytes]) -> None:
+        raise OSError(28, "No space left on device")
+
+    door = await make_door(run_dir=tmp_path / "run")
+    opened = await door.open(session_id="s")
+    ask: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": "q"}]}
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module, "_write_parts", full)
+        with pytest.raises(openai.InternalServerError, match="could not be recorded"):
+            await door.client(opened).chat.completions.create(**ask)
+    await door.client(opened).chat.completions.create(**ask)
+    finished = await door.finish(opened)
+    assert finished["count"]["turns"] == finished["turns"] == 1
+    record = RunReader(tmp_path / "run").session("s")
+    assert record is not None
+    (row,) = record.graph().rows()
+    assert row.token_ids.tolist() == finished["rows"][0]["token_ids"]
+
+
+async def test_retention_removes_closed_sessions_and_nothing_that_a_live_one_needs(
+    make_door: Any, engine: Any
+) -> None:
+    door = await make_door(journal_bytes=1, park_s=0.0)
+    gateway = door.gateway
+    gateway._journal.segment_bytes = 500
+    ask: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": "q"}]}
+
+    async def talk(opened: Any) -> None:
+        await door.client(opened).chat.completions.create(**ask)
+
+    for number in range(4):
+        opened = await door.open(session_id=f"old{number}")
+        await talk(opened)
+        await door.finish(opened)
+    live = await door.open(session_id="live")
+    await talk(live)
+    for number in range(2):
+        opened = await door.open(session_id=f"new{number}")
+        await talk(opened)
+        await door.finish(opened)
+    before = segments(gateway.run_dir / "turns")
+    await gateway._ticker._prune()
+    after = segments(gateway.run_dir / "turns")
+    assert before[0] not in after
+    assert before[-1] in after
+    gateway.sessions.by_id("live").park()
+    finished = await door.finish(live)
+    assert len(finished["rows"]) == 1
+    assert gateway.sessions.by_id("old0").is_parked
+    with pytest.raises(AssertionError, match="no longer in the journal"):
+        await door.finish({"session_id": "old0"})

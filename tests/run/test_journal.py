@@ -275,3 +275,40 @@ def test_every_acknowledged_frame_survives_kill_9(tmp_path: Path, acknowledged: 
     journal.append(b"again").result(timeout=30)
     journal.close()
     assert b"again" in frames_of(tmp_path)
+
+
+async def test_a_frame_can_be_read_back_from_the_place_that_write_returned(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, segment_bytes=200)
+    frames = [b"%d" % i * 40 for i in range(20)]
+    places = await journal.write(*frames[:2])
+    for two in zip(frames[2::2], frames[3::2], strict=True):
+        for place in await asyncio.gather(*map(journal.write, two)):
+            places += place
+    assert len(segments(tmp_path)) > 2
+    assert [journal.read(place) for place in places] == frames
+    await journal.aclose()
+    again = Journal(tmp_path)
+    (place,) = await again.write(b"after a restart")
+    assert again.read(place) == b"after a restart"
+    assert again.read(places[0]) == frames[0]
+    with pytest.raises(OSError, match="no sound frame"):
+        again.read(place + 1)
+    await again.aclose()
+
+
+async def test_places_are_right_after_a_write_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path)
+    await journal.write(b"one")
+
+    def broken(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module, "_sync", broken)
+        with pytest.raises(GatewayError):
+            await journal.write(b"lost", b"lost too")
+    (place,) = await journal.write(b"two")
+    assert journal.read(place) == b"two"
+    await journal.aclose()

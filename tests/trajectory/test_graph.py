@@ -409,3 +409,46 @@ def test_lookups_do_not_read_the_prompt_once_for_each_turn(monkeypatch: pytest.M
     monkeypatch.setattr(TokenStore, "_begins", counting)
     graph.place(prompt_ids=ids)
     assert compared <= len(ids)
+
+
+def test_a_settled_turn_is_read_back_from_where_it_was_written() -> None:
+    graph, journal = SessionGraph("s"), {}
+    graph.load = journal.__getitem__
+    history = [user("a"), answer("b"), user("c")]
+    _, first = ask(graph, [1], [2], [user("a")], answer("b"), retry_key="k")
+    ask(graph, [1, 2, 3], [4, 5], history, answer("d"), routed_experts=b"x")
+    before = graph.rows()
+    assert graph.places() is None
+    for place, turn in enumerate(graph.turns()):
+        journal[place] = turn
+        graph.settle(turn.turn_id, place)
+    assert graph.places() == [0, 1]
+    assert graph.turn("s/0") is journal[0]
+    assert graph.head("s/0").n_sampled == first.n_sampled
+    (mine,), (theirs,) = graph.rows(), before
+    assert mine.logprobs.tolist() == theirs.logprobs.tolist()
+    assert mine.routed_experts == theirs.routed_experts == [(2, 5, b"x")]
+    journal.clear()
+    assert graph.place(messages=[*history, answer("d"), user("e")]).continues == "s/1"
+    with pytest.raises(KeyError):
+        graph.rows()
+
+
+def test_settled_turns_leave_only_ids_in_memory() -> None:
+    import tracemalloc
+
+    rng = np.random.default_rng(0)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    graph = SessionGraph("s")
+    for i in range(200):
+        sampled = rng.integers(0, 150_000, 256, dtype=np.int32)
+        said = json.dumps(answer("word " * 256)).encode()
+        placement = graph.place(prompt_ids=[1, 2, i], retry_key=str(i))
+        turn = graph.make_turn(placement, sampled=sampled, logprobs=[-1.0] * 256, response=said)
+        graph.commit(turn)
+        graph.settle(turn.turn_id, i)
+    del sampled, said, placement, turn
+    used = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert used < 200 * 2_600, "1 kB of ids, and the head of a turn"

@@ -55,6 +55,10 @@ class World:
     graph: SessionGraph = field(default_factory=lambda: SessionGraph("s", rollout_id="r"))
     served: list[Served] = field(default_factory=list)
     fresh: Iterator[int] = field(default_factory=itertools.count)
+    journal: dict[int, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.graph.load = lambda at: msgspec.msgpack.decode(self.journal[at], type=Turn)
 
     def number(self, low: int, high: int) -> int:
         return self.draw(st.integers(low, high))
@@ -149,6 +153,9 @@ class World:
             versions=[(one.version, 0, len(one.sampled))],
         )
         self.graph.commit(turn)
+        if self.flip(2):  # the journal has it: from now on it is read from there
+            self.journal[one.seq] = msgspec.msgpack.encode(turn)
+            self.graph.settle(turn.turn_id, one.seq)
         if late and not one.delivered:
             self.graph.mark_delivered(turn.turn_id, False)
 

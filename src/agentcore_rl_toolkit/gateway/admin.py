@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -20,12 +21,14 @@ from ..run.frame import SessionClosed, SessionSealed
 from ..trajectory.path import SessionCount
 from ..trajectory.row import Row
 from .engines import make_engine
+from .fanout import Fanout
 from .fault import Refusal, bad_request
-from .rllm import Rllm, RllmSession
+from .rllm import Rllm
 from .session import OpenSession, Session
 from .weights import WeightsChange, change_weights
 
 if TYPE_CHECKING:
+    from .route import Pool
     from .server import Gateway
 
 T = TypeVar("T")
@@ -75,6 +78,7 @@ class Admin:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._rllm = Rllm(gateway)
+        self._fanout = Fanout(gateway, gateway.peers) if gateway.peers is not None else None
         self._routes: dict[tuple[str, str], Handler] = {
             ("POST", "sessions"): self._open,
             ("GET", "sessions"): self._show,
@@ -92,6 +96,15 @@ class Admin:
         if path == "health":
             return self._health()
         self._gateway.check_admin(request)
+        if self._fanout is not None:
+            answered = await self._fanout.handle(request, path)
+            if answered is not None:
+                return answered
+        return await self.answer(request)
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """This worker's own answer."""
+        path = request.path.strip("/")
         if self._gateway.settings.open:
             answer = await self._rllm.handle(request, path)
             if answer is not None:
@@ -109,12 +122,7 @@ class Admin:
     async def _open(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:
         if rest:
             raise Refusal(404, "POST /sessions opens a session", retry=False)
-        body = await request.read()
-        rllms = b'"sampling_params"' in body or b'"metadata"' in body
-        if self._gateway.settings.open and rllms:
-            spec = (await read(request, RllmSession)).spec()
-        else:
-            spec = await read(request, OpenSession)
+        spec = await read(request, OpenSession)
         return reply(await self.open(spec), status=201)
 
     async def open(self, spec: OpenSession) -> Opened:
@@ -122,6 +130,8 @@ class Admin:
         if spec.caps == type(spec.caps)():
             spec.caps = gateway.settings.caps
         key = spec.session_id if gateway.settings.open else None
+        if gateway.peers is not None:
+            key = gateway.peers.mint_key()
         session, key = gateway.sessions.open(spec, key=key)
         try:
             await gateway.capture.write(session.frame())
@@ -156,10 +166,12 @@ class Admin:
         """Seals, drains and returns the rows; the session can be read for a while longer."""
         session = self._gateway.sessions.by_id(session_id)
         await self.seal(session, self._gateway.settings.drain_s if timeout_s is None else timeout_s)
-        rows, count = session.graph.rows(metadata), session.graph.count()
-        model_s = sum(turn.total_s or 0.0 for turn in session.graph.turns())
+        graph = session.graph
+        # turns are read back from the journal, as much as the session is long: not on the loop
+        rows = await asyncio.to_thread(graph.rows, metadata)
+        count = graph.count()
         await self.close(session, "finished")
-        return Finished(session.status(), count, rows, model_s)
+        return Finished(session.status(), count, rows, count.model_s)
 
     async def close(self, session: Session, reason: str) -> None:
         """What is closed stays readable for a while, folded, and then leaves memory."""
@@ -205,9 +217,10 @@ class Admin:
         """An agent's notice that its result is stored; a hint for whoever waits."""
         notice = await read(request, dict[str, Any])
         session.done = {k: notice.get(k) for k in ("session_id", "result_key", "status_code")}
-        self._gateway.events.publish(
-            "done", {"gateway_session": session.session_id, **session.done}
-        )
+        data = {"gateway_session": session.session_id, **session.done}
+        self._gateway.events.publish("done", data)
+        if self._fanout is not None:
+            await self._fanout.publish("done", data)
         return reply({"ok": True})
 
     # --- the gateway itself ---------------------------------------------------------------
@@ -223,12 +236,15 @@ class Admin:
                 "version": __version__,
                 "sessions": len(gateway.sessions),
                 "in_flight": len(gateway.relay.calls),
+                "workers": gateway.peers.place.count if gateway.peers is not None else 1,
                 "loop_lag_p99_s": round(gateway.metrics.lag(), 6),
             }
         )
 
-    def list_models(self) -> web.Response:
+    def list_models(self, *, anthropic: bool = False) -> web.Response:
         pools = self._gateway.models.pools.values()
+        if anthropic:
+            return reply(anthropic_models(list(pools)))
         data = [
             {
                 "id": pool.name,
@@ -256,7 +272,7 @@ class Admin:
             slot = pool.add(make_engine(change.engine))
         except ConfigError as error:
             raise bad_request(str(error), "engine") from None
-        await slot.engine.probe()
+        await pool.probe_slot(slot)
         return reply(pool.status())
 
     async def _drop_engine(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:
@@ -273,12 +289,30 @@ class Admin:
     async def _metrics(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:
         gateway = self._gateway
         text = gateway.metrics.text(
-            sessions=len(gateway.sessions), calls_in_flight=len(gateway.relay.calls)
+            sessions=len(gateway.sessions),
+            sessions_alarmed=gateway.sessions.alarmed,
+            calls_in_flight=len(gateway.relay.calls),
+            tool_parse_failures=sum(pool.parse_failures for pool in gateway.models.pools.values()),
         )
         return web.Response(text=text, content_type="text/plain")
 
     async def _events(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:
         return await self._gateway.events.serve(request)
+
+
+def anthropic_models(pools: list[Pool]) -> dict[str, Any]:
+    """The list of models as Anthropic's API has it."""
+    data = [
+        {
+            "type": "model",
+            "id": pool.name,
+            "display_name": pool.name,
+            "created_at": datetime.fromtimestamp(pool.created, UTC).isoformat(),
+        }
+        for pool in pools
+    ]
+    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {}
+    return {"data": data, "has_more": False, "first_id": None, "last_id": None, **ends}
 
 
 def finished_json(finished: Finished) -> bytes:

@@ -14,18 +14,19 @@ import hashlib
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 from aiohttp import web
 
 from ..run.frame import Delivery
-from .dialects.base import Ask, Dialect
-from .fault import Refusal
+from .answers import answer_id
+from .dialects.base import Ask, Dialect, Outlet
+from .fault import Refusal, engine_fault
 
 if TYPE_CHECKING:
-    from ..trajectory.turn import Turn
+    from ..trajectory.turn import Turn, TurnHead
     from .route import Pool, Slot
     from .session import Session
 
@@ -46,11 +47,12 @@ class Identity(msgspec.Struct, frozen=True):
     retry_count: int
 
     @classmethod
-    def of(cls, request: web.BaseRequest, body: bytes) -> Identity:
+    def of(cls, request: web.BaseRequest, body: bytes, salt: bytes = b"") -> Identity:
+        """``salt``: equal bodies in dialects with equal requests are different calls."""
         headers = request.headers
         count = headers.get("x-stainless-retry-count", "0")
         return cls(
-            hashlib.sha256(body).digest()[:16],
+            hashlib.sha256(salt + body).digest()[:16],
             headers.get("Idempotency-Key"),
             int(count) if count.isdigit() else 0,
         )
@@ -70,6 +72,7 @@ class Call:
         "marks",
         "orphaned",
         "out",
+        "outlet",
         "pool",
         "refusal",
         "request",
@@ -102,7 +105,8 @@ class Call:
         self.slot: Slot | None = None
         self.task = asyncio.current_task()
         self.out: list[bytes] = []
-        self.turns: list[Turn] = []
+        self.outlet: Outlet | None = None
+        self.turns: list[TurnHead] = []
         self.refusal: Refusal | None = None
         self.done = self.delivered = False
         self.cancelled: str | None = None
@@ -118,6 +122,11 @@ class Call:
         self._changed: asyncio.Event | None = None
 
     # --- towards the client ---------------------------------------------------------------
+
+    def name(self, retry_key: str) -> None:
+        """The call's name, and with it the answer's: a retry has the same."""
+        self.retry_key = retry_key
+        self.outlet = open_outlet(self.dialect, self.ask, self.session, retry_key)
 
     @property
     def gone(self) -> bool:
@@ -158,7 +167,16 @@ class Call:
         if self.done or transport is None or transport.get_write_buffer_size() > 0:
             return
         await self.begin()
-        await self.write(KEEP_ALIVE_EVENT if self.ask.stream else b" ")
+        await self.write(self.dialect.keep_alive if self.ask.stream else b" ")
+
+    def shaped(self, data: bytes, *, whole: bool = False) -> bytes:
+        """An engine's chat answer as the client's API has it."""
+        if self.outlet is None or not data:
+            return data
+        try:
+            return self.outlet.whole(data) if whole else self.outlet.events(data)
+        except (msgspec.DecodeError, IndexError) as error:
+            raise engine_fault(f"the engine's answer is not what it should be: {error}") from error
 
     def finish(self, refusal: Refusal | None = None) -> None:
         self.refusal, self.done = refusal, True
@@ -177,7 +195,7 @@ class Call:
 
     def release(self) -> None:
         """Lets go of all that a retry does not need."""
-        self.request = self.response = self.task = None
+        self.request = self.response = self.task = self.outlet = None
         self.ask.fields, self.ask.body, self.ask.messages = {}, b"", None
 
     # --- towards the engine ---------------------------------------------------------------
@@ -208,7 +226,9 @@ class Call:
         return deliveries(self.session, self.turns, delivered)
 
 
-def deliveries(session: Session, turns: list[Turn], delivered: bool) -> list[Delivery]:
+def deliveries(
+    session: Session, turns: Sequence[Turn | TurnHead], delivered: bool
+) -> list[Delivery]:
     """Frames for turns that are now known to have been delivered, or not."""
     graph, now = session.graph, time.time()
     frames = []
@@ -217,7 +237,10 @@ def deliveries(session: Session, turns: list[Turn], delivered: bool) -> list[Del
             graph.mark_delivered(turn.turn_id, delivered)
             frames.append(
                 Delivery(
-                    session_id=turn.session_id, turn_id=turn.turn_id, at=now, delivered=delivered
+                    session_id=session.session_id,
+                    turn_id=turn.turn_id,
+                    at=now,
+                    delivered=delivered,
                 )
             )
     return frames
@@ -227,6 +250,14 @@ def retry_keys(identity: Identity) -> Iterator[str]:
     """Names of the calls with one identity, in order: asking twice makes two."""
     name = identity.idempotency_key or identity.digest.hex()
     return (f"{name}/{number}" for number in itertools.count())
+
+
+def open_outlet(
+    dialect: Dialect, ask: Ask, session: Session, retry_key: str | None
+) -> Outlet | None:
+    ask.answer_id = answer_id(session.session_id, retry_key)
+    ask.secret = session.key_digest.encode()
+    return dialect.outlet(ask)
 
 
 class Shelf:
@@ -265,7 +296,7 @@ class Shelf:
         for key in retry_keys(call.identity):
             turn = call.session.graph.find_retry(key)
             if key not in taken and (turn is None or turn.error is not None):
-                call.retry_key = key
+                call.name(key)
                 break
         calls.append(call)
 

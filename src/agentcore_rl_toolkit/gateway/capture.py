@@ -10,14 +10,15 @@ from __future__ import annotations
 import logging
 import time
 
-from ..errors import ContractError
-from ..run.frame import Frame, encode
+from ..errors import ContractError, GatewayError
+from ..run.frame import Frame, decode, encode
 from ..run.journal import Journal
 from ..trajectory.placement import Placement
 from ..trajectory.turn import ID_BYTES, Span, Turn
 from .call import Call
 from .engines.base import Sampled
-from .fault import engine_fault
+from .fault import Refusal, engine_fault
+from .metrics import Metrics
 
 LARGE_TEXT = 128 << 10
 """Prompt ids as text above which they are packed in steps."""
@@ -28,12 +29,24 @@ logger = logging.getLogger(__name__)
 class Capture:
     """Owns the way into the journal."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, metrics: Metrics | None = None) -> None:
         self._journal = journal
+        self._metrics = metrics
 
     async def write(self, *frames: Frame) -> None:
         for frame in frames:
             await self._journal.write(encode(frame))
+
+    def read(self, place: int) -> Turn:
+        """A turn from its place in the journal."""
+        try:
+            turn = decode(self._journal.read(place))
+        except OSError as error:
+            raise Refusal(
+                410, f"a turn is no longer in the journal: {error}", code="gone", retry=False
+            ) from error
+        assert isinstance(turn, Turn), "only the places of turns are kept"
+        return turn
 
     async def keep(
         self, call: Call, choices: list[Sampled], *, error: str | None = None
@@ -50,11 +63,24 @@ class Capture:
         except ContractError as problem:
             raise engine_fault(f"the answer cannot be captured: {problem}", retry=False) from None
         call.delivered = delivered
-        if len(turns) == 1:
-            await self._journal.write(encode(turns[0]))
-        else:
-            await self.write(*turns)
+        graph = call.session.graph
+        try:
+            places = await self._journal.write(*[encode(turn) for turn in turns])
+        except (GatewayError, OSError):
+            self._take_back(call, turns)
+            raise
+        for turn, place in zip(turns, places, strict=True):
+            graph.settle(turn.turn_id, place)
         return turns
+
+    @staticmethod
+    def _take_back(call: Call, turns: list[Turn]) -> None:
+        """What the journal does not have, no later turn may be a delta to."""
+        call.turns.clear()
+        for turn in turns:
+            gone = call.session.graph.retract(turn.turn_id)
+            call.session.turns -= len(gone)
+        call.session.prompts.forget()
 
     @staticmethod
     def _place(call: Call, index: int, prompt: bytes | None) -> tuple[Placement, list[str]]:
@@ -91,15 +117,16 @@ class Capture:
             first_token_s=call.first_token - call.started if call.first_token else None,
             total_s=now - call.started,
             error=error,
-            flags=[*choice.flags, *flags, *unread],
+            edits=ask.edits if choice.index == 0 else [],
+            flags=[*ask.flags, *choice.flags, *flags, *unread],
             routed_experts=choice.routed_experts,
         )
-        graph.commit(turn)
-        call.turns.append(graph.turn(turn.turn_id))
+        drift = graph.commit(turn)
+        if drift is not None and self._metrics is not None:
+            self._metrics.drift.add(*drift)
+        call.turns.append(graph.head(turn.turn_id))
         if choice.prompt_text and error is None:
             session.prompts.learn(choice.prompt_text, turn, turn.parent)
-        if session.notes is not None:
-            session.notes.keep(turn.turn_id, ask.messages or ())
         session.turns += 1
         session.tokens += n_sampled
         return turn

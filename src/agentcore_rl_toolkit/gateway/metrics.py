@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from ..prometheus import metric
+from ..trajectory.drift import DriftCount
+
 if TYPE_CHECKING:
     from .call import Call
 
@@ -20,7 +25,8 @@ class Metrics:
         self.calls = self.failed = self.cancelled = 0
         self.turns = self.sampled_tokens = 0
         self.joined = self.retried = self.undelivered = 0
-        self.busy_s = 0.0
+        self.drift = DriftCount()
+        """Of all sessions since the start."""
         self._lags: deque[float] = deque(maxlen=LAG_SAMPLES)
 
     def ended(self, call: Call) -> None:
@@ -55,13 +61,15 @@ class Metrics:
             "turns_undelivered_total": self.undelivered,
             "sampled_tokens_total": self.sampled_tokens,
         }
-        lines = []
+        for name, value in msgspec.to_builtins(self.drift).items():
+            counters[f"drift_{name}_total"] = value
+        lines: list[str] = []
         for name, value in counters.items():
-            lines += [f"# TYPE art_gateway_{name} counter", f"art_gateway_{name} {value}"]
+            lines += metric(f"art_gateway_{name}", "counter", value)
         gauges = {
             "loop_lag_p99_seconds": self.lag(),
             "loop_lag_max_seconds": self.lag(1.0),
         } | gauges
         for name, gauge in gauges.items():
-            lines += [f"# TYPE art_gateway_{name} gauge", f"art_gateway_{name} {gauge:.6g}"]
+            lines += metric(f"art_gateway_{name}", "gauge", float(gauge))
         return "\n".join(lines) + "\n"

@@ -9,28 +9,26 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-import msgspec
-
+from ..errors import ConfigError
 from ..run.reader import Problem, SessionRecord, live_sessions
+from ..run.segment import segments, writer_of
+from .recall import recall
 from .session import Session, Sessions, spec_of
 
-
-class _Body(msgspec.Struct):
-    messages: list[msgspec.Raw] = []
-
-
-_body = msgspec.json.Decoder(_Body)
 logger = logging.getLogger(__name__)
 
 
-def recover(folder: Path, sessions: Sessions) -> list[Problem]:
-    """Fills ``sessions`` with those that were not closed; returns what could not be read."""
+def recover(folder: Path, sessions: Sessions, writer: str) -> list[Problem]:
+    """Fills ``sessions`` with those that were not closed; returns what could not be read.
+
+    Turns in the journal of ``writer``, which is the gateway's own, are read from there again.
+    """
     problems: list[Problem] = []
-    records = live_sessions(folder, problems=problems)
+    records = live_sessions(folder, writer, problems)
     for record in records.values():
         session = restore(record)
         sessions.add(session)
-        fill(session, record, problems)
+        fill(session, record, problems, writer)
     for problem in problems:
         logger.warning("journal=<%s> | %s", problem.path.name, problem.message)
     if records:
@@ -38,12 +36,15 @@ def recover(folder: Path, sessions: Sessions) -> list[Problem]:
     return problems
 
 
-def request_messages(body: bytes) -> list[bytes]:
-    try:
-        raws = _body.decode(body).messages
-    except msgspec.DecodeError:
-        return []
-    return [bytes(raw) for raw in raws]
+def check_writers(folder: Path, writers: set[str]) -> None:
+    """ConfigError when live sessions are in the journal of a writer that will not run."""
+    for other in sorted({writer_of(path) for path in segments(folder)} - writers):
+        live = live_sessions(folder, other, requests=False)
+        if live:
+            raise ConfigError(
+                f"{folder} has {len(live)} live sessions of {other!r}, of a gateway with another "
+                "number of workers: start it with that number, or in another run folder"
+            )
 
 
 def restore(record: SessionRecord) -> Session:
@@ -56,14 +57,17 @@ def restore(record: SessionRecord) -> Session:
     return session
 
 
-def fill(session: Session, record: SessionRecord, problems: list[Problem]) -> None:
+def fill(session: Session, record: SessionRecord, problems: list[Problem], writer: str) -> None:
     """Turns, counts and stickiness."""
-    session.graph = record.graph(problems)
+    session.graph = graph = record.graph(problems)
     session.turns = len(record.turns)
     for turn in record.turns:
         session.tokens += turn.n_sampled
         session.bytes += len(turn.request)
         if turn.engine:
             session.engines[turn.model] = turn.engine
-        if session.notes is not None and turn.request:
-            session.notes.keep(turn.turn_id, request_messages(turn.request))
+        recall(session, turn)
+    for head in graph.heads():
+        owner, place = record.places[head.turn_id]
+        if owner == writer:
+            graph.settle(head.turn_id, place)

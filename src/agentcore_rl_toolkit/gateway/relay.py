@@ -10,27 +10,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Collection
 
+import msgspec
 from aiohttp import web
 
 from ..errors import GatewayError
-from ..trajectory.turn import Turn
+from ..trajectory.turn import ID_BYTES
 from .call import (
     CLIENT_GONE,
-    KEEP_ALIVE_EVENT,
-    SSE_HEADERS,
     Call,
     Identity,
     Shelf,
-    deliveries,
 )
 from .capture import Capture
-from .dialects.base import Ask, Dialect
+from .dialects.base import Ask, Dialect, Outlet, encode
 from .engines.base import Engine, Sampled, Stream, apply_sampling, error_of
-from .fault import Refusal, engine_fault
+from .fault import Refusal, bad_request, engine_fault
 from .metrics import Metrics
-from .render import render_ask
-from .replay import find_answered, replay
+from .normal import DEFAULT_RULES, normalise
+from .render import render_prompt
+from .replay import find_answered
+from .reply import Replies, json_response
 from .route import Models, Slot
 from .session import Session
 from .upstream import Reply, UpstreamError
@@ -40,16 +41,30 @@ logger = logging.getLogger(__name__)
 
 TRIES = 3
 RETRY_STATUS = frozenset({502, 503, 504})
-FOLLOW_S = 1.0
+BYTES_A_TOKEN = 4
+"""Of an estimate, where nothing here can count."""
+ARGUMENTS_COMPLETED = "arguments_completed"
+"""A tool call was not valid JSON, and the client's API has no way to say so."""
+MEDIA = (b'"image_url"', b'"input_audio"', b'"file"')
+LARGE_CALL = 16 << 10
+"""Characters of a tool call above which it is read in a worker thread."""
 LARGE_BYTES = 256 << 10
 """Above it the loop gets a turn between the steps of a call, so that large prompts that arrive
 together do not add up to one long stall."""
 
 
 class Relay:
-    def __init__(self, models: Models, capture: Capture, shelf: Shelf, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        models: Models,
+        capture: Capture,
+        shelf: Shelf,
+        metrics: Metrics,
+        rules: Collection[str] = DEFAULT_RULES,
+    ) -> None:
         self._models, self._capture, self._shelf = models, capture, shelf
-        self._metrics = metrics
+        self._metrics, self._rules = metrics, rules
+        self._replies = Replies(capture, metrics)
         self.calls: set[Call] = set()
 
     async def handle(
@@ -57,22 +72,38 @@ class Relay:
     ) -> web.StreamResponse:
         body = await request.read()
         ask = dialect.parse(body)
+        normalise(ask, self._rules)
         if len(body) > LARGE_BYTES:
             await asyncio.sleep(0)
         pool = self._models.find(ask.model)
-        identity = Identity.of(request, body)
+        identity = Identity.of(request, body, dialect.salt)
         twin = self._shelf.twin(session, identity)
         if twin is not None:
-            self._metrics.joined += 1
-            return await self._follow(twin, request)
+            return await self._replies.follow(twin, request)
         answered = find_answered(session, identity)
         if answered:
-            return await self._replay(ask, answered, session)
+            return await self._replies.replay(dialect, ask, answered, session)
+        session.responses.go_on(ask)
+        if dialect.translated:
+            session.book.restore(ask)
         session.admit(len(body))
         apply_sampling(ask.fields, session.sampling, overwrite=session.spec.overwrite)
         call = Call(session, pool, ask, dialect, identity, request)
         self._shelf.add(call)
         return await self._drive(call)
+
+    async def count_tokens(
+        self, request: web.BaseRequest, dialect: Dialect, session: Session
+    ) -> web.Response:
+        """Length of a prompt: exact where the gateway renders it, else about four bytes a token."""
+        ask = dialect.parse(await request.read())
+        normalise(ask, self._rules)
+        pool = self._models.find(ask.model)
+        if pool.renderer is None:
+            told = sum(map(len, ask.messages or ())) + len(ask.raw("tools") or b"")
+            return json_response(encode({"input_tokens": -(-told // BYTES_A_TOKEN)}))
+        ids = await render_prompt(pool.renderer, ask, session.graph, pool.name)
+        return json_response(encode({"input_tokens": len(ids) // ID_BYTES}))
 
     # --- one call -------------------------------------------------------------------------
 
@@ -100,7 +131,7 @@ class Relay:
                 call.slot.in_flight -= 1
             self._shelf.finished(call)
             self._metrics.ended(call)
-        response = await self._reply(call)
+        response = await self._replies.send(call)
         call.release()
         return response
 
@@ -108,11 +139,16 @@ class Relay:
         reply, slot = await self._open(call)
         async with reply:
             body = await _read(reply, slot)
-        answer = slot.engine.read(call.ask, body)
+        if slot.engine.takes_ids and len(body) > LARGE_BYTES:
+            # detokenising and parsing a long answer would hold up everybody else
+            answer = await asyncio.to_thread(slot.engine.read, call.ask, body)
+        else:
+            answer = slot.engine.read(call.ask, body)
         if len(body) > LARGE_BYTES:
             await asyncio.sleep(0)
+        data = call.shaped(answer.body, whole=True)
         await self._keep(call, answer.choices)
-        call.out.append(answer.body)
+        call.out.append(data)
         call.finish()
 
     async def _stream(self, call: Call) -> None:
@@ -132,7 +168,7 @@ class Relay:
                     await self._cut(call, stream, call.cancelled)
                 raise
         await self._keep(call, choices)
-        delivered = await call.send(held) or bool(call.followers)
+        delivered = await call.send(call.shaped(held)) or bool(call.followers)
         if call.delivered != delivered:
             await self._capture.write(*call.delivery_frames(delivered))
         call.finish()
@@ -144,26 +180,34 @@ class Relay:
             chunk = await reply.next_chunk()
             events = splitter.feed(chunk) if chunk is not None else splitter.end()
             if events:
-                now, kept = stream.feed(events)
+                if stream.held > LARGE_CALL:
+                    now, kept = await asyncio.to_thread(stream.feed, events)
+                else:
+                    now, kept = stream.feed(events)
                 if kept:
                     held.append(kept)
                 call.tokens = stream.tokens
                 if call.first_token is None and stream.tokens:
                     call.first_token = time.monotonic()
-                if now:
-                    await call.send(now)
+                if now and (data := call.shaped(now)):
+                    await call.send(data)
             if chunk is None:
                 return b"".join(held)
 
     async def _keep(self, call: Call, choices: list[Sampled]) -> None:
+        if call.outlet is not None:
+            as_sent(call.outlet, choices)
         try:
             await self._capture.keep(call, choices)
         except (GatewayError, OSError) as error:
             if isinstance(error, Refusal):
                 raise
-            for turn in call.turns:
-                call.session.graph.mark_delivered(turn.turn_id, False)
             raise Refusal(500, f"the turn could not be recorded: {error}") from error
+        if call.dialect.translated:
+            for choice in choices:
+                call.session.book.learn(choice.message)
+        if call.ask.remember:
+            call.session.responses.remember(call.ask, choices[0].message)
 
     async def _cut(self, call: Call, stream: Stream | None, error: str) -> None:
         """Records what was sampled of a call that did not end: never trained."""
@@ -213,7 +257,11 @@ class Relay:
                 call.marks = [(pool.version, 0)]
             slot = self._take(call, avoid)
             if slot.engine.takes_ids and call.ask.prompt is None:
-                call.ask.prompt = await self._render(call)
+                refuse_media(call.ask)
+                assert pool.renderer is not None, "the pool checked it"
+                call.ask.prompt = await render_prompt(
+                    pool.renderer, call.ask, session.graph, pool.name
+                )
             prepared = slot.engine.prepare(call.ask, session.session_id)
             try:
                 reply = await slot.engine.http.send(
@@ -238,20 +286,6 @@ class Relay:
                 avoid = frozenset()
         raise AssertionError("unreachable")
 
-    async def _render(self, call: Call) -> bytes:
-        """Prompt ids: those of the turn that it continues, and the rest rendered off the loop."""
-        ask, graph, renderer = call.ask, call.session.graph, call.pool.renderer
-        assert renderer is not None, "the pool checked it"
-        held, n_held = None, 0
-        if ask.messages is not None:
-            placement = graph.place(
-                model=call.pool.name, messages=ask.messages, tools=ask.raw("tools")
-            )
-            if placement.continues is not None:
-                held, n_held = graph.ids(placement.continues), placement.n_matched
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, render_ask, renderer, ask, held, n_held)
-
     def _take(self, call: Call, avoid: frozenset[str]) -> Slot:
         engines = call.session.engines
         slot = call.pool.pick(engines.get(call.pool.name), avoid)
@@ -264,98 +298,25 @@ class Relay:
         _check_dialect(slot.engine, call.ask)
         return slot
 
-    # --- replies --------------------------------------------------------------------------
 
-    async def _reply(self, call: Call) -> web.StreamResponse:
-        if call.response is None:
-            response = _plain(call)
-            if call.refusal is None and not call.gone:
-                call.delivered = True
-            elif call.turns and call.refusal is None:
-                await self._capture.write(*call.delivery_frames(False))
-            return response
-        if call.refusal is not None:
-            if call.ask.stream:
-                await call.write(call.dialect.error_event(call.refusal))
-            elif call.request is not None and call.request.transport is not None:
-                # the status line said 200 already: a broken connection is the only honest error
-                call.request.transport.abort()
-        elif not call.ask.stream:
-            delivered = await call.write(call.out[0])
-            await self._capture.write(*call.delivery_frames(delivered))
-        await _end(call.response)
-        return call.response
-
-    async def _replay(self, ask: Ask, turns: list[Turn], session: Session) -> web.StreamResponse:
-        self._metrics.joined += 1
-        await self._capture.write(*deliveries(session, turns, True))
-        kind = "text/event-stream" if ask.stream else "application/json"
-        return web.Response(body=replay(ask, turns), content_type=kind)
-
-    async def _follow(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
-        """Answers a retry from the call that it repeats."""
-        call.followers += 1
-        call.orphaned = None
-        try:
-            if call.ask.stream:
-                return await self._follow_stream(call, request)
-            while not call.done:
-                await call.changed(FOLLOW_S)
-                if request.transport is None:
-                    raise ConnectionResetError("the client disconnected")
-            response = _plain(call)
-            if call.refusal is None:
-                await self._capture.write(*call.delivery_frames(True))
-            return response
-        finally:
-            call.followers -= 1
-
-    async def _follow_stream(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
-        response = web.StreamResponse(headers=SSE_HEADERS)
-        await response.prepare(request)
-        sent, complete = 0, False
-        try:
-            while not complete:
-                complete = call.done
-                if sent < len(call.out):
-                    data = b"".join(call.out[sent:])
-                    sent = len(call.out)
-                    await response.write(data)
-                elif not complete:
-                    await call.changed(FOLLOW_S)
-                    if sent == len(call.out) and not call.done:
-                        await response.write(KEEP_ALIVE_EVENT)
-            if call.refusal is not None:
-                await response.write(call.dialect.error_event(call.refusal))
-            else:
-                await self._capture.write(*call.delivery_frames(True))
-        except ConnectionError:
-            pass
-        await _end(response)
-        return response
+def refuse_media(ask: Ask) -> None:
+    """400 for what cannot become token ids here."""
+    for message in ask.messages or ():
+        if not any(mark in message for mark in MEDIA):
+            continue
+        content = msgspec.json.decode(message).get("content")
+        kinds = {part.get("type") for part in content} if isinstance(content, list) else set()
+        if kinds - {"text"}:
+            raise bad_request("this model takes text only: leave out images and files", "messages")
 
 
-def _plain(call: Call) -> web.Response:
-    if call.refusal is not None:
-        return error_response(call.dialect, call.refusal)
-    return web.Response(body=b"".join(call.out), content_type="application/json")
-
-
-def error_response(dialect: Dialect, refusal: Refusal) -> web.Response:
-    headers = {"x-should-retry": "true" if refusal.retry else "false", **refusal.headers}
-    return web.Response(
-        status=refusal.status,
-        body=dialect.error(refusal),
-        content_type="application/json",
-        headers=headers,
-    )
-
-
-async def _end(response: web.StreamResponse) -> None:
-    try:
-        await response.write_eof()
-    except ConnectionError:
-        pass
+def as_sent(outlet: Outlet, choices: list[Sampled]) -> None:
+    """The messages as the client will replay them, which is what a later request is matched by."""
+    for choice in choices:
+        message = outlet.sent(choice.message)
+        if message != choice.message:
+            choice.message = message
+            choice.flags = [*choice.flags, ARGUMENTS_COMPLETED]
 
 
 async def _read(reply: Reply, slot: Slot) -> bytes:
@@ -373,7 +334,7 @@ def _as_refusal(error: Exception, slot: Slot) -> Refusal:
 
 
 def _check_dialect(engine: Engine, ask: Ask) -> None:
-    if ask.dialect not in engine.dialects:
+    if ask.shape not in engine.dialects:
         raise Refusal(
             400, f"this model's {engine.kind} engine does not serve {ask.dialect}", retry=False
         )

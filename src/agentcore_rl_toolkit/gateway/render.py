@@ -1,29 +1,34 @@
-"""Messages to token ids and back, for engines that take and give ids.
+"""Messages to token ids, for engines that take and give ids.
 
 Only what is new is rendered: when a request continues a turn, its prompt is the exact ids of that
-turn followed by the rendered rest, so ids that were sampled are never tokenised again. Based on
-the model's own chat template; parsing is linear and a call that cannot be parsed stays in the text
-and is flagged, never lost.
+turn followed by the rendered rest, so ids that were sampled are never tokenised again and a turn
+costs what is new in it. ``Renderer`` works from any model's chat template; ``family.py`` has the
+families that are known in detail. Both are pure: large inputs are rendered in a worker thread,
+small ones on the loop, where a thread would cost more than the work.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast
+from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
-from ..errors import MissingExtraError
-from ..trajectory.turn import Ids, pack_ids
+from ..errors import ConfigError, MissingExtraError
+from ..trajectory.placement import Placement
+from ..trajectory.turn import Ids, TurnHead, pack_ids
 from .dialects.base import Ask
 from .fault import bad_request
+from .parse import HERMES, FoundCall, Marks, Parsed, ParseHealth, read_hermes
 
-THINK, END_THINK = "<think>", "</think>"
-CALL, END_CALL = "<tool_call>", "</tool_call>"
-PARSE_FAILED = "parse_failed"
+INLINE_BYTES = 4096
+"""New messages up to this size are rendered on the loop: about a millisecond."""
 
-Messages = Sequence[Mapping[str, Any]]
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_any = msgspec.json.Decoder(Any).decode
 
 
 class TokenizerLike(Protocol):
@@ -36,39 +41,44 @@ class TokenizerLike(Protocol):
     def decode(self, token_ids: Any, **options: Any) -> str: ...
 
 
-class Parsed(msgspec.Struct):
-    """An answer's text, taken apart."""
+class Talk:
+    """A conversation to be rendered; messages are decoded when they are needed."""
 
-    content: str
-    reasoning: str | None = None
-    tool_calls: list[dict[str, Any]] = []
-    flags: list[str] = []
+    def __init__(
+        self, raw: Sequence[bytes], tools: Any = None, options: dict[str, Any] | None = None
+    ) -> None:
+        self._raw, self.tools, self.options = raw, tools, options
 
-    def message(self) -> dict[str, Any]:
-        out: dict[str, Any] = {"role": "assistant", "content": self.content or None}
-        if self.reasoning is not None:
-            out["reasoning_content"] = self.reasoning
-        if self.tool_calls:
-            out["tool_calls"] = self.tool_calls
-            out["content"] = self.content if self.content.strip() else None
-        elif out["content"] is None:
-            out["content"] = ""
-        return out
+    @classmethod
+    def of(cls, messages: Sequence[Mapping[str, Any]], tools: Any = None) -> Talk:
+        return cls([msgspec.json.encode(message) for message in messages], tools)
+
+    def messages(self, start: int = 0, end: int | None = None) -> list[dict[str, Any]]:
+        return [plain_message(_decode(raw)) for raw in self._raw[start:end]]
+
+    def size(self, start: int = 0) -> int:
+        return sum(map(len, self._raw[start:]))
 
 
 class Renderer:
-    """One model's template and tokenizer. Pure: safe to call from a worker thread."""
+    """One model's template and tokenizer."""
 
-    def __init__(self, tokenizer: TokenizerLike) -> None:
+    marks: Marks | None = HERMES
+    """How answers are cut while they come; None: only when they are complete."""
+    call_id_mark: int | None = None
+    """Id of the mark that begins a call, where it is a token of its own: text that looks like it
+    is then no call."""
+
+    def __init__(self, tokenizer: TokenizerLike, name: str = "template") -> None:
         self.tokenizer = tokenizer
-
-    @classmethod
-    def load(cls, path: str) -> Renderer:
-        try:
-            from transformers import AutoTokenizer
-        except ImportError:
-            raise MissingExtraError("gateway", "a token-in/token-out engine") from None
-        return cls(cast("TokenizerLike", AutoTokenizer.from_pretrained(path)))
+        self.name = name
+        self.stop_ids: list[int] = []
+        """Ids that end an answer, to be named to the engine besides the model's own."""
+        self.health = ParseHealth(name)
+        self._appends: dict[str, bool] = {}
+        end = tokenizer.eos_token
+        ends = tokenizer.encode(end, add_special_tokens=False) if end else []
+        self._end_id = ends[0] if len(ends) == 1 else None
 
     def encode(self, text: str) -> bytes:
         return pack_ids(self.tokenizer.encode(text, add_special_tokens=False))
@@ -76,66 +86,182 @@ class Renderer:
     def decode(self, ids: Any) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)
 
-    def _text(self, messages: Messages, tools: Any, *, ask: bool, options: Any) -> str:
+    def accepts(self, option: str) -> bool:
+        """Whether a template option changes anything; templates do not say which they have."""
+        return False
+
+    def _text(self, messages: list[dict[str, Any]], talk: Talk, *, ask: bool) -> str:
         return str(
             self.tokenizer.apply_chat_template(
-                [plain_arguments(message) for message in messages],
-                tools=tools,
+                messages,
+                tools=talk.tools,
                 tokenize=False,
                 add_generation_prompt=ask,
-                **(options or {}),
+                **(talk.options or {}),
             )
         )
 
-    def render(self, messages: Messages, tools: Any = None, options: Any = None) -> bytes:
+    def render(self, talk: Talk) -> bytes:
         """Packed ids of a whole conversation, ready to be answered."""
-        return self.encode(self._text(messages, tools, ask=True, options=options))
+        return self.encode(self.text(talk))
 
-    def bridge(
-        self, held: Ids, messages: Messages, n_held: int, tools: Any = None, options: Any = None
-    ) -> bytes | None:
+    def text(self, talk: Talk) -> str:
+        """What the model's template writes, up to where the answer begins."""
+        return self._text(talk.messages(), talk, ask=True)
+
+    def bridge(self, held: Ids, n_prompt: int, talk: Talk, n_held: int) -> bytes | None:
         """The ids held for the first ``n_held`` messages and the rest rendered after them.
 
         None when the template does not simply append: then the conversation is rendered whole.
         """
-        full = self._text(messages, tools, ask=True, options=options)
-        known = self._text(messages[:n_held], tools, ask=False, options=options)
-        if not full.startswith(known):
+        found = self._rest(talk, n_held)
+        if found is None:
             return None
+        known, rest = found
         end = self.tokenizer.eos_token
-        tail = known.rpartition(end)[2] if end in known else ""
-        closed = self.decode(held[-1:]) == end
-        rest = ("" if closed else end) + tail + full[len(known) :]
-        return held.astype(np.int32).tobytes() + self.encode(rest)
+        tail = known.rpartition(end)[2] if end and end in known else ""
+        closed = not end or self.decode(held[-1:]) == end
+        text = ("" if closed else end) + tail + rest
+        return held.astype(np.int32).tobytes() + self.encode(text)
 
-    def answer_text(self, ids: Sequence[int]) -> str:
-        """Text of sampled ids, without the token that ended them."""
-        text, end = self.decode(ids), self.tokenizer.eos_token
-        return text.removesuffix(end) if end else text
+    def _rest(self, talk: Talk, n_held: int) -> tuple[str, str] | None:
+        """The end of what is held, as the template writes it, and what it writes after that."""
+        new = talk.messages(n_held)
+        if self._only_appends(talk):
+            short = _stand_in(talk.messages(n_held - 1, n_held)[0])
+            bare = Talk((), None, talk.options)
+            found = self._after(short, new, bare)
+            if found is not None:
+                return found
+        return self._after(talk.messages(0, n_held), new, talk)
+
+    def _after(
+        self, held: list[dict[str, Any]], new: list[dict[str, Any]], talk: Talk
+    ) -> tuple[str, str] | None:
+        known = self._text(held, talk, ask=False)
+        full = self._text([*held, *new], talk, ask=True)
+        return (known, full[len(known) :]) if full.startswith(known) else None
+
+    def _only_appends(self, talk: Talk) -> bool:
+        """Whether the template writes new messages the same after a long and a short history."""
+        key = repr(talk.options)
+        if key not in self._appends:
+            if len(self._appends) > 64:
+                self._appends.clear()
+            try:
+                self._appends[key] = self._check_appends(talk.options)
+            except Exception:  # noqa: BLE001 a template that refuses is given whole conversations
+                self._appends[key] = False
+        return self._appends[key]
+
+    def _check_appends(self, options: dict[str, Any] | None) -> bool:
+        bare = Talk((), None, options)
+        user = {"role": "user", "content": "one"}
+        said = {"role": "assistant", "content": "two"}
+        call = {"type": "function", "id": "c", "function": {"name": "f", "arguments": {"x": 1}}}
+        called = {"role": "assistant", "content": "", "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": "c", "name": "f", "content": "three"}
+        for last, new in ((said, [user]), (called, [result]), (called, [result, result, user])):
+            history = [{"role": "system", "content": "zero"}, user, said, user, last]
+            long, short = self._after(history, new, bare), self._after(_stand_in(last), new, bare)
+            if long is None or short is None or long[1] != short[1]:
+                return False
+        return True
+
+    @property
+    def end_ids(self) -> list[int]:
+        """All ids that end an answer."""
+        return sorted({*self.stop_ids, *([] if self._end_id is None else [self._end_id])})
+
+    def trim(self, ids: list[int]) -> list[int]:
+        """Sampled ids without the one that ended them."""
+        ended = ids and (ids[-1] == self._end_id or ids[-1] in self.stop_ids)
+        return ids[:-1] if ended else ids
+
+    def in_reasoning(self, prompt: bytes | None) -> bool:
+        """Whether the prompt itself opened the reasoning that the answer goes on with."""
+        if self.marks is None or not prompt or not self.marks.think:
+            return False
+        tail = self.decode(np.frombuffer(prompt, np.int32)[-8:].tolist())
+        return tail.rstrip().endswith(self.marks.think)
+
+    def read_calls(self, block: str, tools: Any = None) -> list[FoundCall] | None:
+        """Names and arguments of the calls in a block of text; None when it holds none."""
+        return read_hermes(block, tools)
+
+    def parse_whole(
+        self, ids: list[int], tools: Any, prompt: list[int] | None, call_id: str
+    ) -> Parsed | None:
+        """A complete answer, where ``marks`` is None; None when it cannot be read at all."""
+        raise NotImplementedError
 
 
-def render_ask(renderer: Renderer, ask: Ask, held: Ids | None, n_held: int) -> bytes:
-    """Packed prompt ids of a request; ``held`` are the ids of its first ``n_held`` messages."""
+class GraphLike(Protocol):
+    def place(self, *, model: str, messages: Any = None, tools: Any = None) -> Placement: ...
+    def ids(self, turn_id: str) -> Ids: ...
+    def head(self, turn_id: str) -> TurnHead: ...
+
+
+async def render_prompt(
+    renderer: Renderer, ask: Ask, graph: GraphLike | None = None, model: str = ""
+) -> bytes:
+    """Packed prompt ids of a request: those of the turn that it continues, and the rest.
+
+    Without a graph it continues nothing.
+    """
     if ask.messages is None:
-        prompt = msgspec.json.decode(ask.fields["prompt"])
-        return renderer.encode(prompt) if isinstance(prompt, str) else pack_ids(prompt)
-    messages = [msgspec.json.decode(message) for message in ask.messages]
-    tools = msgspec.json.decode(ask.raw("tools") or b"null")
-    options = msgspec.json.decode(ask.raw("chat_template_kwargs") or b"null")
+        return _text_prompt(renderer, ask)
+    talk = Talk(ask.messages, _any(ask.raw("tools") or b"null"), _options(renderer, ask))
+    held: tuple[Ids, int] | None = None
+    n_held = 0
+    if graph is not None:
+        placement = graph.place(model=model, messages=ask.messages, tools=ask.raw("tools"))
+        if placement.continues is not None:
+            turn_id, n_held = placement.continues, placement.n_matched
+            held = (graph.ids(turn_id), graph.head(turn_id).n_prompt)
+            ask.known = int(held[0].size)
+    if talk.size(n_held) + (0 if n_held else len(ask.raw("tools") or b"")) <= INLINE_BYTES:
+        return render_talk(renderer, talk, held, n_held)
+    return await asyncio.to_thread(render_talk, renderer, talk, held, n_held)
+
+
+def render_talk(renderer: Renderer, talk: Talk, held: tuple[Ids, int] | None, n_held: int) -> bytes:
+    """``held`` are the ids of the first ``n_held`` messages and how many of them were prompt."""
     try:
         bridged = None
-        if held is not None and held.size:
-            bridged = renderer.bridge(held, messages, n_held, tools, options)
-        return renderer.render(messages, tools, options) if bridged is None else bridged
+        if held is not None and held[0].size:
+            bridged = renderer.bridge(*held, talk, n_held)
+        return renderer.render(talk) if bridged is None else bridged
     except Exception as error:  # a template raises whatever it likes
         raise bad_request(f"the chat template refused the messages: {error}", "messages") from error
 
 
-def plain_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Templates want tool-call arguments as objects, the API has them as text."""
-    out = dict(message)
+def _text_prompt(renderer: Renderer, ask: Ask) -> bytes:
+    prompt: Any = _any(ask.fields["prompt"])
+    return renderer.encode(prompt) if isinstance(prompt, str) else pack_ids(prompt)
+
+
+def _options(renderer: Renderer, ask: Ask) -> dict[str, Any] | None:
+    options: Any = _any(ask.raw("chat_template_kwargs") or b"null")
+    if options is not None and not isinstance(options, dict):
+        raise bad_request("'chat_template_kwargs' must be an object", "chat_template_kwargs")
+    effort = ask.raw("reasoning_effort")
+    if effort is not None and renderer.accepts("reasoning_effort"):
+        options = {"reasoning_effort": _any(effort), **(options or {})}
+    return options or None
+
+
+def _stand_in(last: dict[str, Any]) -> list[dict[str, Any]]:
+    """The shortest history that ends as a longer one does."""
+    calls = last.get("tool_calls")
+    said = {"role": "assistant", "content": "" if calls else "x"}
+    return [{"role": "user", "content": "x"}, {**said, "tool_calls": calls} if calls else said]
+
+
+def plain_message(message: dict[str, Any]) -> dict[str, Any]:
+    """Templates want tool-call arguments as objects and content that is not null."""
     calls = []
-    for call in out.get("tool_calls") or ():
+    for call in message.get("tool_calls") or ():
         function = dict(call.get("function") or {})
         if isinstance(function.get("arguments"), str):
             try:
@@ -144,63 +270,24 @@ def plain_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
                 pass
         calls.append({**call, "function": function})
     if calls:
-        out["tool_calls"] = calls
-    if out.get("content") is None:
-        out["content"] = ""
-    return out
+        message["tool_calls"] = calls
+    if message.get("content") is None:
+        message["content"] = ""
+    return message
 
 
-def parse(text: str, *, tools: bool, call_id: str) -> Parsed:
-    """Takes reasoning and tool calls out of an answer."""
-    reasoning = None
-    head = text.lstrip()
-    if head.startswith(THINK):
-        reasoning, closed, text = head[len(THINK) :].partition(END_THINK)
-        text = text.lstrip("\n") if closed else ""
-    if not tools or CALL not in text:
-        return Parsed(text, reasoning)
-    content, _, rest = text.partition(CALL)
-    calls: list[dict[str, Any]] = []
-    for at, part in enumerate(rest.split(CALL)):
-        call = _call(part.partition(END_CALL)[0], f"{call_id}-{at}")
-        if call is None:
-            return Parsed(text, reasoning, [], [PARSE_FAILED])
-        calls.append(call)
-    return Parsed(content, reasoning, calls)
-
-
-def _call(text: str, call_id: str) -> dict[str, Any] | None:
+def load_renderer(path: str, name: str | None = None) -> Renderer:
+    """The renderer of the model in a folder; ``name`` chooses one of the known families."""
     try:
-        call = msgspec.json.decode(text.strip())
-        name, arguments = call["name"], call.get("arguments", {})
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
-        return None
-    if not isinstance(name, str):
-        return None
-    if not isinstance(arguments, str):
-        arguments = msgspec.json.encode(arguments).decode()
-    return {
-        "id": call_id,
-        "type": "function",
-        "function": {"name": name, "arguments": arguments},
-    }
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise MissingExtraError("gateway", "a token-in/token-out engine") from None
+    from .family import choose_renderer
 
-
-class Detokenizer:
-    """Text of a growing answer; a character that is not whole yet is held back."""
-
-    WINDOW = 16
-
-    def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
-        self.ids: list[int] = []
-        self._start = self._read = 0
-
-    def feed(self, ids: Sequence[int]) -> str:
-        self.ids += ids
-        before = self._renderer.decode(self.ids[self._start : self._read])
-        now = self._renderer.decode(self.ids[self._start :])
-        if now.endswith("\ufffd") or len(now) <= len(before):
-            return ""
-        self._start, self._read = max(self._start, self._read), len(self.ids)
-        return now[len(before) :]
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the tokenizer of {path} cannot be loaded: {error}") from None
+    config = Path(path) / "config.json"
+    known = _decode(config.read_bytes()) if config.is_file() else {}
+    return choose_renderer(tokenizer, name=name, model_type=known.get("model_type"))

@@ -6,7 +6,6 @@ and nothing is sampled a second time.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import msgspec
@@ -31,13 +30,15 @@ def find_answered(session: Session, identity: Identity) -> list[Turn]:
             found = key
     if found is None:
         return []
-    choices = (graph.find_retry(found, choice) for choice in itertools.count())
-    return list(itertools.takewhile(lambda turn: turn is not None, choices))  # type: ignore[arg-type]
+    turns: list[Turn] = []
+    while (head := graph.find_retry(found, len(turns))) is not None:
+        turns.append(graph.turn(head.turn_id))
+    return turns
 
 
 def replay(ask: Ask, turns: list[Turn]) -> bytes:
     """The answer as the client would have got it, whole or as one event a choice."""
-    chat = ask.dialect == "chat"
+    chat = ask.chat
     kind = "chat.completion" if chat else "text_completion"
     head: dict[str, Any] = {
         "id": f"replay-{turns[0].turn_id}",
@@ -45,7 +46,7 @@ def replay(ask: Ask, turns: list[Turn]) -> bytes:
         "created": int(turns[0].started),
         "model": ask.model,
     }
-    choices = [_choice(turn, chat, ask.stream) for turn in turns]
+    choices = [_choice(ask, turn) for turn in turns]
     n_sampled = sum(turn.n_sampled for turn in turns)
     usage = {
         "prompt_tokens": turns[0].n_prompt,
@@ -55,15 +56,19 @@ def replay(ask: Ask, turns: list[Turn]) -> bytes:
     if not ask.stream:
         return encode({**head, "choices": choices, "usage": usage})
     events = [encode({**head, "choices": [choice]}) for choice in choices]
+    if b"include_usage" in (ask.raw("stream_options") or b""):
+        events.append(encode({**head, "choices": [], "usage": usage}))
     return b"".join(b"data: %b\n\n" % event for event in [*events, b"[DONE]"])
 
 
-def _choice(turn: Turn, chat: bool, stream: bool) -> dict[str, Any]:
+def _choice(ask: Ask, turn: Turn) -> dict[str, Any]:
     message = msgspec.json.decode(turn.response)
+    if ask.hides_reasoning:
+        message = {k: v for k, v in message.items() if not k.startswith("reasoning")}
     choice = {"index": turn.choice, "logprobs": None, "finish_reason": turn.finish_reason}
-    if not chat:
+    if not ask.chat:
         return {**choice, "text": message.get("content") or ""}
-    if stream and message.get("tool_calls"):
+    if ask.stream and message.get("tool_calls"):
         calls = [{"index": i, **call} for i, call in enumerate(message["tool_calls"])]
         message = {**message, "tool_calls": calls}
-    return {**choice, "delta" if stream else "message": message}
+    return {**choice, "delta" if ask.stream else "message": message}

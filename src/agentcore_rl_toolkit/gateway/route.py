@@ -15,8 +15,10 @@ from typing import Any
 
 import msgspec
 
-from .engines.base import Engine
+from .engines.base import PROBE_S, Engine
+from .engines.generate import GenerateEngine
 from .engines.tokens import TokenEngine
+from .engines.vllm import VLLMEngine
 from .fault import Refusal, bad_request
 from .render import Renderer
 
@@ -75,10 +77,12 @@ class Pool:
         *,
         train: bool,
         renderer: Renderer | None = None,
+        experts: bool = False,
     ) -> None:
         self.name = name
         self.train = train
         self.renderer = renderer
+        self.experts = experts
         self.slots: dict[str, Slot] = {}
         self.version: str | None = None
         self.created = int(time.time())
@@ -100,7 +104,7 @@ class Pool:
                     f"model {self.name!r} has a {engine.kind} engine, which takes token ids: "
                     "name its tokenizer"
                 )
-            engine.renderer = self.renderer
+            engine.renderer, engine.experts = self.renderer, self.experts
         slot = self.slots.get(engine.name)
         if slot is None:
             slot = self.slots[engine.name] = Slot(engine)
@@ -152,18 +156,39 @@ class Pool:
         else:
             slot.failed()
 
-    async def probe(self, timeout: float = 5.0) -> None:
+    async def probe(self, timeout: float = 5.0, *, sample: bool = False) -> None:
         """Asks every engine what it is; one that does not answer is asked again later."""
+        slots = list(self.slots.values())
         try:
-            async with asyncio.timeout(timeout):
-                await asyncio.gather(*(s.engine.probe() for s in self.slots.values()))
+            async with asyncio.timeout(timeout + (PROBE_S if sample else 0.0)):
+                await asyncio.gather(*(self.probe_slot(slot) for slot in slots))
+                if sample and self.train:
+                    await asyncio.gather(*(slot.engine.probe_sampling() for slot in slots))
         except TimeoutError:
             logger.warning("model=<%s> | an engine did not answer the probe in time", self.name)
+
+    @property
+    def parse_failures(self) -> int:
+        """Answers with tool calls that could not be read."""
+        return self.renderer.health.failed if self.renderer is not None else 0
+
+    async def probe_slot(self, slot: Slot) -> None:
+        """Asks an engine what it is, and takes its ids where it offers them."""
+        engine = slot.engine
+        await engine.probe()
+        if self.renderer is None or not isinstance(engine, VLLMEngine):
+            return
+        if await GenerateEngine.is_offered(engine):
+            slot.engine = token_engine = GenerateEngine.beside(engine, self.renderer)
+            token_engine.experts = self.experts
+            logger.info("engine=<%s> | token-in/token-out", slot.name)
 
     def status(self) -> dict[str, Any]:
         return {
             "model": self.name,
             "train": self.train,
+            "renderer": self.renderer.name if self.renderer is not None else None,
+            "parse_failures": self.parse_failures,
             "version": self.version,
             "paused": not self.gate.is_set(),
             "engines": [slot.status() for slot in self.slots.values()],

@@ -15,6 +15,7 @@ import gc
 import hmac
 import logging
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,12 +28,14 @@ from ..run.journal import Journal
 from .admin import Admin, Finished, Opened
 from .call import Shelf
 from .capture import Capture
-from .dialects import CHAT, COMPLETIONS, Dialect
+from .dialects import BY_PATH, CHAT, COUNT_TOKENS, MESSAGES, Dialect
 from .events import Events
 from .fault import Refusal
 from .metrics import Metrics
-from .recover import recover
-from .relay import Relay, error_response
+from .peers import Peers, Place, owner_of
+from .recover import check_writers, recover
+from .relay import Relay
+from .reply import error_response
 from .route import Models, Pool
 from .session import OpenSession, Session, Sessions, check_id
 from .setting import GatewaySettings, ModelSpec
@@ -40,21 +43,30 @@ from .tick import Ticker
 
 logger = logging.getLogger(__name__)
 
-DIALECTS: dict[str, Dialect] = {"chat/completions": CHAT, "completions": COMPLETIONS}
+WRITER = "gateway"
+"""Name of its journal, when there are no workers."""
+ROUTES: dict[str, Dialect] = {**BY_PATH, COUNT_TOKENS: MESSAGES}
+"""Data plane: what follows ``/v1/``, and whose errors are given there."""
+HEADS = frozenset({"v1", "models"} | {path.partition("/")[0] for path in ROUTES})
 
 
 class Gateway:
     """``async with Gateway([ModelSpec.parse("policy=vllm:http://…")]) as gateway: gateway.url``"""
 
     def __init__(
-        self, models: Iterable[ModelSpec | Pool], settings: GatewaySettings | None = None
+        self,
+        models: Iterable[ModelSpec | Pool],
+        settings: GatewaySettings | None = None,
+        place: Place | None = None,
     ) -> None:
+        """``place``: this is one of several workers, see ``workers``."""
         self.settings = settings or GatewaySettings()
+        self.peers = Peers(place) if place is not None else None
         self._specs = list(models)
         if not self._specs:
             raise ConfigError("a gateway needs at least one model, as NAME=KIND:URL")
         self.run_dir = self.settings.run_dir or home() / "gateway"
-        self.sessions = Sessions(take_notes=self.settings.open)
+        self.sessions = Sessions(drift_share=self.settings.drift_share)
         self.metrics = Metrics()
         self.events = Events()
         self.models: Models
@@ -74,13 +86,21 @@ class Gateway:
             spec.pool() if isinstance(spec, ModelSpec) else spec for spec in self._specs
         )
         folder = self.run_dir / "turns"
-        self._journal = Journal(folder, fsync=settings.fsync)
+        writer = self.peers.place.journal if self.peers is not None else WRITER
+        self._journal = Journal(folder, writer, fsync=settings.fsync)
         try:
-            recover(folder, self.sessions)
-            self.capture = Capture(self._journal)
-            self.relay = Relay(self.models, self.capture, self.shelf, self.metrics)
+            self.capture = Capture(self._journal, self.metrics)
+            self.sessions.load = self.capture.read
+            if self.peers is None:
+                check_writers(folder, {WRITER})
+            recover(folder, self.sessions, self._journal.name)
+            rules = settings.normalise
+            self.relay = Relay(self.models, self.capture, self.shelf, self.metrics, rules)
             self._admin = Admin(self)
-            await asyncio.gather(*(pool.probe() for pool in self.models.pools.values()))
+            probes = (pool.probe(sample=settings.probe) for pool in self.models.pools.values())
+            await asyncio.gather(*probes)
+            if self.peers is not None:
+                await self.peers.catch_up(self.models, settings.admin_token)
             await self._listen()
         except BaseException:
             await self.stop()
@@ -107,9 +127,23 @@ class Gateway:
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=5.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, settings.host, settings.port, backlog=4096)
-        await site.start()
+        self._server = server
+        if self.peers is not None:
+            place = self.peers.place
+            place.socket(place.index).unlink(missing_ok=True)
+            await web.UnixSite(self._runner, place.socket(place.index), backlog=4096).start()
+            self.port = place.port
+            return
+        await web.TCPSite(self._runner, settings.host, settings.port, backlog=4096).start()
         self.port = self._runner.addresses[0][1]
+
+    async def adopt(self, connection: socket.socket) -> None:
+        """Serves a client's connection that another process accepted."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(self._server, connection)
+        except OSError:
+            connection.close()
 
     async def stop(self) -> None:
         """Drains what is in flight, then ends everything. May be called twice."""
@@ -120,6 +154,8 @@ class Gateway:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+        if self.peers is not None:
+            await self.peers.close()
         if hasattr(self, "models"):
             self.models.close()
         if self._journal is not None:
@@ -145,6 +181,10 @@ class Gateway:
         """Closes a session that nobody finished."""
         logger.warning("session=<%s> | closed: nobody used or finished it", session.session_id)
         await self._admin.close(session, "expired")
+
+    @property
+    def admin(self) -> Admin:
+        return self._admin
 
     @property
     def url(self) -> str:
@@ -176,14 +216,14 @@ class Gateway:
         try:
             head, _, rest = request.path[1:].partition("/")
             if head == "sessions" and rest:
-                key, _, path = rest.partition("/")
-                path = path.removeprefix("v1/")
-                if path in DIALECTS or path in ("models", "done"):
-                    dialect = DIALECTS.get(path, CHAT)
+                key, _, tail = rest.partition("/")
+                path = without_v1(tail)
+                if path in ROUTES or path in ("models", "done") or tail.startswith("v1/"):
+                    dialect = dialect_of(path)
                     return await self._session_call(request, key, path, dialect)
-            elif head in ("v1", "chat", "completions", "models"):
-                path = request.path[1:].removeprefix("v1/")
-                dialect = DIALECTS.get(path, CHAT)
+            elif head in HEADS:
+                path = without_v1(request.path[1:])
+                dialect = dialect_of(path)
                 return await self._session_call(request, api_key(request), path, dialect)
             return await self._admin.handle(request)
         except Refusal as refusal:
@@ -200,9 +240,14 @@ class Gateway:
     async def _session_call(
         self, request: web.BaseRequest, key: str, path: str, dialect: Dialect
     ) -> web.StreamResponse:
+        peers = self.peers
+        if peers is not None and key and not self.is_admin(key):
+            owner = owner_of(key, peers.place.count)
+            if owner != peers.place.index and not peers.is_internal(request):
+                return await peers.forward(request, owner)
         session = await self._find(key, path)
         if path == "models" and request.method == "GET":
-            return self._admin.list_models()
+            return self._admin.list_models(anthropic="anthropic-version" in request.headers)
         if session is None:
             raise Refusal(
                 401,
@@ -210,17 +255,19 @@ class Gateway:
                 code="invalid_api_key",
                 retry=False,
             )
+        if path not in ROUTES and path != "done":
+            raise Refusal(404, f"/v1/{path} is not served by this gateway", retry=False)
         if request.method != "POST":
             raise Refusal(405, f"{request.method} is not allowed here", retry=False)
         if path == "done":
             return await self._admin.done(request, session)
-        if path not in DIALECTS:
-            raise Refusal(404, f"/v1/{path} is not served by this gateway", retry=False)
+        if path == COUNT_TOKENS:
+            return await self.relay.count_tokens(request, dialect, session)
         return await self.relay.handle(request, dialect, session)
 
     async def _find(self, key: str, path: str) -> Session | None:
         session = self.sessions.by_key(key)
-        if session is None and self.settings.open and key and path in DIALECTS:
+        if session is None and self.settings.open and key and path in BY_PATH:
             check_id(key)
             session, _ = self.sessions.open(
                 OpenSession(session_id=key, caps=self.settings.caps), key=key
@@ -240,6 +287,16 @@ class Gateway:
             raise Refusal(403, "browsers may not use an open gateway", retry=False)
         if not self.is_admin(api_key(request)):
             raise Refusal(401, "this needs the gateway's admin token", retry=False)
+
+
+def without_v1(path: str) -> str:
+    """Some clients add ``/v1`` to a base URL that has it."""
+    return path.removeprefix("v1/").removeprefix("v1/").rstrip("/")
+
+
+def dialect_of(path: str) -> Dialect:
+    """Whose errors are given at a path, served or not."""
+    return ROUTES.get(path) or (MESSAGES if path.startswith(f"{MESSAGES.name}/") else CHAT)
 
 
 def api_key(request: web.BaseRequest) -> str:

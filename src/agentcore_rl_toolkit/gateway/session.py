@@ -2,35 +2,39 @@
 
 Invariants: the key is known only to who opened the session, here it is a digest; a sealed session
 takes no new call, so that nothing can bring it back after it was deleted; what leaves memory is in
-the journal. Sessions own their graph and calls; the journal is the gateway's.
+the journal, and bodies and log-probabilities are nowhere else. Sessions own their graph and calls;
+the journal is the gateway's.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import secrets
 import time
-import zlib
+from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
 from ..run.frame import SessionOpened
-from ..trajectory.drift import DriftCount
-from ..trajectory.graph import SessionGraph, rebuild
+from ..trajectory.drift import ALARM_SHARE, DriftCount
+from ..trajectory.graph import SessionGraph
 from ..trajectory.turn import Turn
+from .answers import Answers
+from .book import AnswerBook
 from .fault import Refusal, bad_request
 from .prompt import PromptCache
+from .recall import recall
 
 if TYPE_CHECKING:
     from .call import Call
 
-_turns_out = msgspec.msgpack.Encoder()
-_turns_in = msgspec.msgpack.Decoder(list[Turn])
+logger = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,127}")
 
 
@@ -58,43 +62,33 @@ class OpenSession(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
 
 class Parked(msgspec.Struct):
-    """An idle session's graph."""
+    """What stays in memory of an idle session's graph."""
 
-    turns: bytes
-    late: list[str]
-    """Turns whose delivery is not as they say."""
+    places: array[int]
+    """Where the journal has its turns, in order."""
+    delivered: bytes
+    """A byte a turn: what is known now, whatever its frame says."""
     drift: DriftCount
-
-
-class Notes:
-    """Messages of every turn, each distinct one once."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, bytes] = {}
-        self._turns: dict[str, list[bytes]] = {}
-
-    def keep(self, turn_id: str, messages: Iterable[bytes]) -> None:
-        self._turns[turn_id] = [self._known.setdefault(one, one) for one in messages]
-
-    def of(self, turn_id: str) -> list[bytes]:
-        return self._turns.get(turn_id, [])
 
 
 class Session:
     __slots__ = (
         "_graph",
         "_parked",
+        "book",
         "bytes",
         "calls",
         "closed_at",
         "done",
+        "drift_share",
         "engines",
         "failed",
         "group_id",
         "key_digest",
-        "notes",
+        "load",
         "opened",
         "prompts",
+        "responses",
         "rollout_id",
         "sampling",
         "sealed",
@@ -117,8 +111,11 @@ class Session:
         )
         self._parked: Parked | None = None
         self.prompts = PromptCache()
-        self.notes: Notes | None = None
-        """Kept only where traces are asked for."""
+        self.responses = Answers()
+        self.book = AnswerBook()
+        self.load: Callable[[int], Turn] | None = None
+        """Reads a turn from its place in the journal."""
+        self.drift_share = ALARM_SHARE
         self.calls: list[Call] = []
         self.engines: dict[str, str] = {}
         """Model to the engine that served it last: prefix caches stay warm."""
@@ -133,43 +130,53 @@ class Session:
     def graph(self) -> SessionGraph:
         if self._graph is None:
             self._graph = self._unpark()
+        self._graph.load = self.load
         return self._graph
 
     @graph.setter
     def graph(self, graph: SessionGraph) -> None:
         self._graph = graph
 
-    def messages_of(self, turn_id: str) -> list[bytes]:
-        return self.notes.of(turn_id) if self.notes is not None else []
-
     @property
     def is_parked(self) -> bool:
         return self._graph is None
 
     def park(self) -> None:
-        """Folds an idle session's graph into compressed bytes; its next use unfolds it."""
-        if self._graph is None or self.calls:
+        """Lets an idle session's graph go; its next use reads it back from the journal."""
+        if self._graph is None or self.calls or self.load is None:
             return
-        turns = self._graph.turns()
-        late = [t.turn_id for t in turns if self._graph.is_delivered(t.turn_id) != t.delivered]
-        packed = zlib.compress(_turns_out.encode(turns), 1)
-        self._parked = Parked(packed, late, self._graph.drift)
+        places = self._graph.places()
+        if places is None:
+            return  # the journal refused a turn: memory is all there is of it
+        heads = self._graph.heads()
+        # not is_delivered, which also counts what the turns after it prove
+        known = bytes(self._graph.was_delivered(head.turn_id) for head in heads)
+        self._parked = Parked(array("q", places), known, self._graph.drift)
         self._graph = None
+        self.responses, self.book = Answers(), AnswerBook()
         self.prompts.forget()
 
     def _unpark(self) -> SessionGraph:
-        parked, self._parked = self._parked, None
+        parked = self._parked
         assert parked is not None, "a session without a graph is parked"
-        turns = _turns_in.decode(zlib.decompress(parked.turns))
-        graph = rebuild(self.session_id, turns, rollout_id=self.rollout_id, group_id=self.group_id)
-        for turn in turns:
-            if turn.turn_id in parked.late:
-                graph.mark_delivered(turn.turn_id, not turn.delivered)
+        assert self.load is not None, "only what can be read back is parked"
+        graph = SessionGraph(self.session_id, rollout_id=self.rollout_id, group_id=self.group_id)
+        for place, delivered in zip(parked.places, parked.delivered, strict=True):
+            turn = self.load(place)
+            graph.commit(turn)
+            recall(self, turn)
+            graph.mark_delivered(turn.turn_id, bool(delivered))
+            graph.settle(turn.turn_id, place)
+        self._parked = None
         return graph
 
     @property
     def drift(self) -> DriftCount:
         return self._parked.drift if self._parked is not None else self.graph.drift
+
+    @property
+    def alarm(self) -> str | None:
+        return self.drift.alarm(self.drift_share)
 
     def admit(self, n_bytes: int) -> None:
         """Refusal when the session takes no (further) call."""
@@ -213,7 +220,7 @@ class Session:
             "in_flight": len(self.calls),
             "engines": self.engines,
             "drift": msgspec.to_builtins(self.drift),
-            "alarm": self.drift.alarm(),
+            "alarm": self.alarm,
             "done": self.done,
         }
 
@@ -221,8 +228,12 @@ class Session:
 class Sessions:
     """All sessions in memory, by id and by the digest of their key."""
 
-    def __init__(self, *, take_notes: bool = False) -> None:
-        self._take_notes = take_notes
+    def __init__(self, *, drift_share: float = ALARM_SHARE) -> None:
+        self._drift_share = drift_share
+        self.alarmed = 0
+        """Closed sessions whose turns too often came back with other ids."""
+        self.load: Callable[[int], Turn] | None = None
+        """Reads a turn from its place in the journal; set by who opens the journal."""
         self._by_id: dict[str, Session] = {}
         self._by_key: dict[str, Session] = {}
         self._closed: deque[Session] = deque()
@@ -248,8 +259,7 @@ class Sessions:
         return session, key
 
     def add(self, session: Session) -> None:
-        if self._take_notes and session.notes is None:
-            session.notes = Notes()
+        session.load, session.drift_share = self.load, self._drift_share
         self._by_id[session.session_id] = session
         self._by_key[session.key_digest] = session
 
@@ -259,6 +269,9 @@ class Sessions:
 
     def close(self, session: Session) -> None:
         """Finished: it can be read for a while, then it leaves memory."""
+        if (alarm := session.alarm) is not None:
+            self.alarmed += 1
+            logger.warning("session=<%s> | drift: %s", session.session_id, alarm)
         session.closed_at = time.monotonic()
         self._closed.append(session)
 

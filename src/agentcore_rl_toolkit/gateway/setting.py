@@ -8,8 +8,11 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..run.retention import MAX_AGE_S, MAX_BYTES
+from ..trajectory.drift import ALARM_SHARE
 from .engines import make_engine
-from .render import Renderer
+from .normal import DEFAULT_RULES, RULES
+from .parse import SYSTEMATIC, ParseHealth
+from .render import Renderer, load_renderer
 from .route import Pool
 from .session import Caps
 
@@ -23,7 +26,15 @@ class ModelSpec:
     """Each ``kind:url``, such as ``vllm:http://127.0.0.1:8000``."""
     train: bool = True
     tokenizer: str | Renderer | None = None
-    """Folder or name of the tokenizer, for engines that take token ids."""
+    """Folder or name of the tokenizer, for engines that take token ids. With it a vLLM engine is
+    used token-in/token-out, if it offers that."""
+    renderer: str | None = None
+    """Model family, such as ``qwen3``, or ``template``; None: chosen by the tokenizer's folder."""
+    max_parse_failures: int = SYSTEMATIC
+    """Answers whose tool calls cannot be read, with none that can, before calls fail. 0: never."""
+    experts: bool = False
+    """Ask engines that take ids for the experts of every token (mixture of experts, vLLM with
+    ``--enable-return-routed-experts`` or SGLang)."""
     api_key: str | None = field(default=None, repr=False)
     """Sent to the engines as bearer token."""
 
@@ -45,8 +56,10 @@ class ModelSpec:
         engines = [make_engine(spec, headers=headers) for spec in self.engines]
         renderer = self.tokenizer
         if isinstance(renderer, str):
-            renderer = Renderer.load(renderer)
-        return Pool(self.name, engines, train=self.train, renderer=renderer)
+            renderer = load_renderer(renderer, self.renderer)
+        if renderer is not None:
+            renderer.health = ParseHealth(renderer.name, self.max_parse_failures)
+        return Pool(self.name, engines, train=self.train, renderer=renderer, experts=self.experts)
 
 
 @dataclass(frozen=True)
@@ -67,7 +80,7 @@ class GatewaySettings:
     """How long a call goes on without its client, for a retry to join it."""
     retry_window_s: float = 60.0
     """How long a finished answer is kept for a retry."""
-    retry_bytes: int = 8 << 20
+    retry_bytes: int = 2 << 20
     """Memory that kept answers may take, all sessions together."""
     drain_s: float = 30.0
     """How long ``finish`` waits for calls in flight before it cancels them."""
@@ -88,3 +101,15 @@ class GatewaySettings:
     journal_age_s: float = MAX_AGE_S
     fsync: bool = True
     """False survives a killed process, not a power cut."""
+    normalise: frozenset[str] = DEFAULT_RULES
+    """Names of rules in ``gateway.normal.RULES`` that are applied to requests."""
+    drift_share: float = ALARM_SHARE
+    """Share of turns that came back with other ids than were sampled, above which a session is
+    reported: in its status, in the log and in the metrics."""
+    probe: bool = False
+    """Sample one token from every engine of a trained model at start, to see that ids and
+    log-probabilities come back."""
+
+    def __post_init__(self) -> None:
+        for name in self.normalise - RULES.keys():
+            raise ConfigError(f"no rule {name!r} to normalise by: write {', '.join(RULES)}")

@@ -88,7 +88,9 @@ class Ticker:
         return task if task is not None and not task.done() else asyncio.create_task(work())
 
     async def _prune(self) -> None:
-        settings = self._gateway.settings
+        settings, peers = self._gateway.settings, self._gateway.peers
+        if peers is not None and peers.place.index:
+            return  # the journals of all workers are looked after by the first
         await asyncio.to_thread(
             prune,
             self._gateway.run_dir / "turns",
@@ -101,7 +103,7 @@ class Ticker:
             await pool.check()
             for slot in list(pool.slots.values()):
                 if slot.healthy and not slot.engine.capabilities.models:
-                    await slot.engine.probe()
+                    await pool.probe_slot(slot)
 
     async def stop(self) -> None:
         for task in (self._task, self._health, self._pruning):

@@ -21,13 +21,16 @@ from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import ConfigError, GatewayError
 from .segment import (
+    FRAME_HEAD_BYTES,
     HEADER,
     Damage,
     number_of,
+    place_of,
+    read_frame,
     seal_frame,
     segment_path,
     segments,
@@ -41,21 +44,26 @@ MAX_PENDING_BYTES = 64 << 20
 BATCH_BYTES = 8 << 20
 """One write at most, so that a burst does not wait as a whole for its last frame."""
 
+_MAX_PARTS = 1024
+"""What POSIX systems take in one gathered write."""
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
 class _Waiter(NamedTuple):
     """Somebody who waits: a future of a loop, or of a thread when there is no loop."""
 
-    future: Future[None] | asyncio.Future[None]
+    future: Future[list[int]] | asyncio.Future[list[int]]
     loop: asyncio.AbstractEventLoop | None
 
 
 class _Entry(NamedTuple):
     frames: tuple[bytes, ...]
-    """None for a flush; several are written together or not at all."""
+    """Empty for a flush; several are written together or not at all."""
     size: int
     waiter: _Waiter
+
+
+_Told: TypeAlias = tuple[_Waiter, list[int]]
 
 
 class Journal:
@@ -80,7 +88,7 @@ class Journal:
         self.last_error: str | None = None
         self.frames = self.syncs = self.failed_frames = 0
         self._fd = -1
-        self._size = 0
+        self._number = self._size = 0
         self._renew = False
         self._cond = threading.Condition()
         self._pending: deque[_Entry] = deque()
@@ -103,8 +111,8 @@ class Journal:
 
     # --- callers ------------------------------------------------------------------------------
 
-    async def write(self, *frames: bytes) -> None:
-        """Returns when all are durable; waits while too much is pending.
+    async def write(self, *frames: bytes) -> list[int]:
+        """Returns their places when all are durable; waits while too much is pending.
 
         GatewayError when they are not written; then none of them is.
         """
@@ -112,13 +120,17 @@ class Journal:
         size = sum(map(len, frames))
         while (room := self._full(loop, size)) is not None:
             await room
-        done: asyncio.Future[None] = loop.create_future()
+        done: asyncio.Future[list[int]] = loop.create_future()
         self._put(_Entry(frames, size, _Waiter(done, loop)))
-        await done
+        return await done
 
-    def append(self, frame: bytes) -> Future[None]:
+    def read(self, place: int) -> bytes:
+        """The frame that was written to ``place``."""
+        return read_frame(self.folder, self.name, place)
+
+    def append(self, frame: bytes) -> Future[list[int]]:
         """For threads: resolves when durable; blocks while too much is pending."""
-        done: Future[None] = Future()
+        done: Future[list[int]] = Future()
         with self._cond:
             while self._over(len(frame)) and not self._closing:
                 self._cond.wait()
@@ -128,7 +140,7 @@ class Journal:
     async def flush(self) -> None:
         """Returns once everything written so far is durable."""
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
+        done: asyncio.Future[list[int]] = loop.create_future()
         self._put(_Entry((), 0, _Waiter(done, loop)))
         await done
 
@@ -150,11 +162,11 @@ class Journal:
         # A frame larger than the bound still passes, alone.
         return self._pending_bytes > 0 and self._pending_bytes + more > self.max_pending_bytes
 
-    def _full(self, loop: asyncio.AbstractEventLoop, more: int) -> asyncio.Future[None] | None:
+    def _full(self, loop: asyncio.AbstractEventLoop, more: int) -> asyncio.Future[list[int]] | None:
         with self._cond:
             if self._closing or not self._over(more):
                 return None
-            room: asyncio.Future[None] = loop.create_future()
+            room: asyncio.Future[list[int]] = loop.create_future()
             self._room.append(_Waiter(room, loop))
             return room
 
@@ -175,8 +187,8 @@ class Journal:
                 self._pending_bytes -= sum(entry.size for entry in batch)
                 room, self._room = self._room, []
                 self._cond.notify_all()
-            _settle([entry.waiter for entry in batch], error)
-            _settle(room, None)
+            _settle(self._told(batch), error)
+            _settle([(waiter, []) for waiter in room], None)
 
     def _next_batch(self) -> list[_Entry]:
         """Empty when the journal is closed and all is written."""
@@ -189,6 +201,19 @@ class Journal:
                 batch.append(self._pending.popleft())
                 size += batch[-1].size
             return batch
+
+    def _told(self, batch: list[_Entry]) -> list[_Told]:
+        """Everybody of a batch that was just written, with the places of their frames."""
+        told: list[_Told] = []
+        written = sum(FRAME_HEAD_BYTES + len(f) for entry in batch for f in entry.frames)
+        at = place_of(self._number, self._size - written)
+        for entry in batch:
+            places = []
+            for frame in entry.frames:
+                places.append(at)
+                at += FRAME_HEAD_BYTES + len(frame)
+            told.append((entry.waiter, places))
+        return told
 
     def _try_write(self, frames: list[bytes]) -> str | None:
         """None, or why none of the frames is in the journal."""
@@ -212,15 +237,15 @@ class Journal:
     def _write(self, frames: list[bytes]) -> None:
         if self._fd < 0 or self._renew or self._size >= self.segment_bytes:
             self._open_next()
-        block = b"".join(part for frame in frames for part in (seal_frame(frame), frame))
-        _write_all(self._fd, block)
+        parts = [part for frame in frames for part in (seal_frame(frame), frame)]
+        _write_parts(self._fd, parts)
         if self.fsync:
             try:
                 _sync(self._fd)
             except OSError:
                 self._renew = True  # what the kernel did with these pages is not known
                 raise
-        self._size += len(block)
+        self._size += sum(map(len, parts))
 
     def _cut_back(self) -> None:
         """Takes a half-written batch away, so that no reader sees what was never acknowledged."""
@@ -248,6 +273,7 @@ class Journal:
             logger.warning(
                 "journal=<%s> bytes=<%d> | torn tail cut off", mine[-1].name, torn.end - torn.start
             )
+        self._number = number_of(mine[-1])
         self._fd = os.open(mine[-1], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self._size = os.fstat(self._fd).st_size
         if self._size == 0:
@@ -256,7 +282,8 @@ class Journal:
 
     def _open_next(self) -> None:
         mine = segments(self.folder, self.name)
-        path = segment_path(self.folder, self.name, number_of(mine[-1]) + 1 if mine else 1)
+        number = number_of(mine[-1]) + 1 if mine else 1
+        path = segment_path(self.folder, self.name, number)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(path, flags, 0o600)
         try:
@@ -271,16 +298,17 @@ class Journal:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._size, self._renew = fd, len(HEADER), False
+        self._number = number
 
 
-def _settle(waiters: Iterable[_Waiter], error: str | None) -> None:
+def _settle(told: Iterable[_Told], error: str | None) -> None:
     """Tells everybody, with one call into each loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Any]] = {}
-    for future, loop in waiters:
+    for (future, loop), places in told:
         if loop is not None:
-            by_loop.setdefault(loop, []).append(future)
+            by_loop.setdefault(loop, []).append((future, places))
         else:
-            _resolve([future], error)
+            _resolve([(future, places)], error)
     for loop, futures in by_loop.items():
         try:
             loop.call_soon_threadsafe(_resolve, futures, error)
@@ -289,11 +317,11 @@ def _settle(waiters: Iterable[_Waiter], error: str | None) -> None:
 
 
 def _resolve(futures: list[Any], error: str | None) -> None:
-    for future in futures:
+    for future, places in futures:
         if future.done():
             continue
         if error is None:
-            future.set_result(None)
+            future.set_result(places)
         else:
             future.set_exception(GatewayError(error))
 
@@ -308,6 +336,15 @@ def _write_all(fd: int, block: bytes) -> None:
     view = memoryview(block)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def _write_parts(fd: int, parts: list[bytes]) -> None:
+    """All of them without a copy; what a short write leaves is written as one block."""
+    for at in range(0, len(parts), _MAX_PARTS):
+        some = parts[at : at + _MAX_PARTS]
+        written, size = os.writev(fd, some), sum(map(len, some))
+        if written < size:
+            _write_all(fd, b"".join(some)[written:])
 
 
 def _lock(path: Path) -> int:

@@ -17,7 +17,15 @@ from ..trajectory.graph import SessionGraph
 from ..trajectory.turn import Turn
 from .folder import RunFolder
 from .frame import Delivery, Frame, SessionClosed, SessionOpened, SessionSealed, decode
-from .segment import Damage, read_payloads, segments
+from .segment import (
+    FRAME_HEAD_BYTES,
+    Damage,
+    number_of,
+    place_of,
+    read_payloads,
+    segments,
+    writer_of,
+)
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,8 @@ class SessionRecord:
     deliveries: list[Delivery] = field(default_factory=list)
     sealed: SessionSealed | None = None
     closed: SessionClosed | None = None
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Turn to the writer of its journal and its place there, where a gateway goes on with it."""
 
     def add(self, frame: Frame) -> None:
         if isinstance(frame, Turn):
@@ -187,14 +197,17 @@ def live_sessions(
     """
     out: dict[str, SessionRecord] = {}
     for path in segments(folder, name):
-        for frame in read_frames(path, problems):
+        writer = writer_of(path)
+        for place, frame in read_placed(path, problems):
             if isinstance(frame, SessionClosed):
                 out.pop(frame.session_id, None)
             elif frame.session_id in out:
                 record = out[frame.session_id]
                 record.add(frame)
-                if isinstance(frame, Turn) and not requests:
-                    record.turns[-1] = msgspec.structs.replace(frame, request=b"")
+                if isinstance(frame, Turn):
+                    record.places[frame.turn_id] = (writer, place)
+                    if not requests:
+                        record.turns[-1] = msgspec.structs.replace(frame, request=b"")
             elif isinstance(frame, SessionOpened):
                 out[frame.session_id] = SessionRecord(frame.session_id, opened=frame)
     return out
@@ -202,11 +215,18 @@ def live_sessions(
 
 def read_frames(path: Path, problems: list[Problem] | None = None) -> Iterator[Frame]:
     """Frames of one segment; damage and unknown kinds are reported when it is read to the end."""
+    return (frame for _, frame in read_placed(path, problems))
+
+
+def read_placed(path: Path, problems: list[Problem] | None = None) -> Iterator[tuple[int, Frame]]:
+    """The same, each with its place in its writer's journal."""
     damage = Damage(path)
     told = problems if problems is not None else []
+    number = number_of(path)
     for payload in read_payloads(path, damage):
+        place = place_of(number, damage.end - len(payload) - FRAME_HEAD_BYTES)
         try:
-            yield decode(payload)
+            yield place, decode(payload)
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             told.append(Problem(path, damage.end, f"a frame is not understood: {error}"))
     for gap in [*damage.gaps, *([damage.torn] if damage.torn else [])]:

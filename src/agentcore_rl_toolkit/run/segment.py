@@ -30,6 +30,8 @@ MAX_FRAME_BYTES = 1 << 30
 SUFFIX = ".journal"
 
 _FRAME = struct.Struct("<II")
+FRAME_HEAD_BYTES = _FRAME.size
+_OFFSET_BITS = 40
 _PAYLOAD = re.compile(rb"(?:[\x81-\x8f]|\xde[\x00-\xff]{2})\xa4kind[\xa1-\xbf]")
 """How every payload begins: a map whose first key is the kind of frame."""
 
@@ -55,6 +57,24 @@ class Damage:
 def seal_frame(payload: bytes) -> bytes:
     """Length and checksum, to be written before the payload."""
     return _FRAME.pack(len(payload), zlib.crc32(payload))
+
+
+def place_of(number: int, offset: int) -> int:
+    """Where a frame is in one writer's journal, as one number: segment and offset in it."""
+    return number << _OFFSET_BITS | offset
+
+
+def read_frame(folder: Path, name: str, place: int) -> bytes:
+    """Payload of the frame at a place that ``Journal.write`` gave; OSError when it is not there."""
+    number, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
+    path = segment_path(folder, name, number)
+    with path.open("rb", buffering=0) as file:
+        head = os.pread(file.fileno(), _FRAME.size, offset)
+        length, checksum = _FRAME.unpack(head) if len(head) == _FRAME.size else (0, 0)
+        payload = os.pread(file.fileno(), length, offset + _FRAME.size)
+    if not payload or len(payload) != length or zlib.crc32(payload) != checksum:
+        raise OSError(f"{path} has no sound frame at byte {offset}")
+    return payload
 
 
 def check_header(head: bytes, path: Path) -> None:

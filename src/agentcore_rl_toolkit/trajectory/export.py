@@ -89,8 +89,8 @@ def read_jsonl(path: Path) -> Iterator[Row]:
 def write_parquet(rows: Iterable[Row], path: Path) -> int:
     """Nested values that have no fixed shape (turns, metadata) are JSON text; returns how many."""
     try:
-        import pyarrow  # type: ignore[import-not-found, unused-ignore]
-        import pyarrow.parquet  # type: ignore[import-not-found, unused-ignore]
+        import pyarrow  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        import pyarrow.parquet  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         raise ConfigError("writing Parquet needs pyarrow: pip install pyarrow") from None
     rows = list(rows)

@@ -5,6 +5,9 @@ once they are known (made by the gateway, or returned by the engine), ``make_tur
 engine's answer, journal the turn, ``commit`` it. A graph rebuilt by committing the turns of a
 journal, in any order that has parents first, gives the same rows as the live one.
 
+A graph holds ids once and heads of turns; the turns themselves stay in memory only until ``settle``
+says where the journal has them, and are read back through ``load`` when rows are made.
+
 Invariants: a turn never changes once committed; ids win over messages when they disagree; a prompt
 that does not extend a turn's ids exactly starts a fork, and no sampled id is given up for it.
 Not thread-safe: one loop owns a session.
@@ -12,8 +15,7 @@ Not thread-safe: one loop owns a session.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,12 +24,13 @@ import numpy.typing as npt
 
 from ..errors import ContractError
 from .drift import Drift, DriftCount, ForkKind, drift_of
+from .hang import drift_by_turn, hang, preferred
 from .messages import Conversation, Digester, Message, answer_digest, extend, reasoning_of
 from .path import Node, SessionCount, build_rows, count_turns
 from .placement import Placement
 from .row import Row
 from .strand import TokenStore
-from .turn import ID_BYTES, Ids, Turn, pack_ids, pack_logprobs
+from .turn import ID_BYTES, Ids, Turn, TurnHead, pack_ids, pack_logprobs
 
 AnyIds = Sequence[int] | npt.NDArray[Any] | bytes
 
@@ -39,6 +42,8 @@ class SessionGraph:
         self.session_id = session_id
         self.rollout_id = rollout_id or session_id
         self.group_id = group_id
+        self.load: Callable[[int], Turn] | None = None
+        """Reads a turn back from its place in the journal."""
         self._next_seq = 0
         self._clear()
 
@@ -85,10 +90,10 @@ class SessionGraph:
             talk = self._digester.read(model, system, tools, messages)
             placement = self._place_messages(placement, talk, messages)
         elif retry is not None:
-            placement = dataclasses.replace(
+            placement = msgspec.structs.replace(
                 placement, fork=ForkKind.RETRY, parent=retry.turn.turn_id, shared=retry.n_prompt
             )
-        placement = dataclasses.replace(
+        placement = msgspec.structs.replace(
             placement, drift=drift_of(placement.fork, placement.parent is not None)
         )
         return placement if prompt_ids is None else self.pin(placement, prompt_ids)
@@ -101,11 +106,11 @@ class SessionGraph:
         store, nodes = self._stores.get(placement.model), self._by_slot.get(placement.model, [])
         fork, parent, shared = placement.fork, None, 0
         if store is not None:
-            fork, parent, shared = self._pin_in(store, nodes, placement, prompt)
+            fork, parent, shared = hang(store, nodes, self._nodes, placement, prompt)
         elif self._nodes:
             fork = fork or ForkKind.SUBAGENT
         lost = parent.n_total - shared if parent else 0
-        return dataclasses.replace(
+        return msgspec.structs.replace(
             placement,
             parent=parent.turn.turn_id if parent else None,
             shared=shared,
@@ -122,7 +127,7 @@ class SessionGraph:
         matched, n_matched = self._match(talk, messages)
         asked = self._asked.get(talk.chain, [])
         fork, parent, shared = self._fork_of(placement, talk, matched, asked)
-        return dataclasses.replace(
+        return msgspec.structs.replace(
             placement,
             root=talk.root,
             chain=talk.chain,
@@ -138,8 +143,18 @@ class SessionGraph:
         """Latest answer that the history replays, and how many messages that makes."""
         for n in range(len(messages), 0, -1):
             if nodes := self._answered.get(talk.chains[n]):
-                return _preferred(_by_reasoning(nodes, messages[n - 1])), n
+                return preferred(self._by_reasoning(nodes, messages[n - 1])), n
         return None, 0
+
+    def _by_reasoning(self, nodes: list[Node], replayed: Message) -> list[Node]:
+        if len(nodes) == 1:
+            return nodes
+        message = msgspec.json.decode(replayed) if isinstance(replayed, bytes) else replayed
+        kept = reasoning_of(message)
+        if not kept:
+            return nodes
+        answers = ((node, msgspec.json.decode(self._whole(node).response)) for node in nodes)
+        return [node for node, answer in answers if reasoning_of(answer) == kept] or nodes
 
     def _fork_of(
         self, placement: Placement, talk: Conversation, matched: Node | None, asked: list[Node]
@@ -163,50 +178,6 @@ class SessionGraph:
         if len(talk.chains) - 1 < tip.turn.n_messages:
             return ForkKind.COMPACTION
         return ForkKind.REWRITE if talk.answered else ForkKind.SUBAGENT
-
-    def _pin_in(
-        self, store: TokenStore, nodes: list[Node], placement: Placement, prompt: bytes
-    ) -> tuple[ForkKind | None, Node | None, int]:
-        """Classifies by ids; what the messages said decides only where ids leave it open."""
-        told = bool(placement.chain)
-        if same := [nodes[slot] for slot in store.same_prompts(prompt)]:
-            kind = ForkKind.RETRY if placement.retry_of else ForkKind.CHOICE
-            return kind, same[-1], same[-1].n_prompt
-        if found := [nodes[slot] for slot in store.longest_prefixes(prompt)]:
-            node = _preferred([n for n in found if n.turn.turn_id == placement.continues] or found)
-            claimed = self._nodes.get(placement.continues or "")
-            if claimed is None or claimed.n_total <= node.n_total:
-                gone_on = placement.retry_of is None and bool(node.children)
-                fork = ForkKind.RETRY if placement.retry_of else None
-                return ForkKind.REWRITE if gone_on else fork, node, node.n_total
-        best = store.best_common(prompt)
-        parent, shared = (nodes[best[0]], best[1]) if best else (None, 0)
-        if placement.continues and placement.fork in (None, ForkKind.REWRITE):
-            claimed = self._nodes[placement.continues]
-            if claimed.model == placement.model and claimed.slot is not None:
-                return ForkKind.DRIFT, *_nearer(claimed, parent, shared, store, prompt)
-        if told:
-            return placement.fork or ForkKind.SUBAGENT, parent, shared
-        return self._fork_by_ids(placement, parent, shared, prompt), parent, shared
-
-    def _fork_by_ids(
-        self, placement: Placement, parent: Node | None, shared: int, prompt: bytes
-    ) -> ForkKind:
-        """Without messages: what differs in a first prompt is another conversation."""
-        if placement.retry_of:
-            return ForkKind.RETRY
-        if parent is None:
-            return ForkKind.SUBAGENT
-        first = parent
-        while first.path_parent is not None:
-            first = first.path_parent
-        if shared < first.n_prompt:
-            return ForkKind.SUBAGENT
-        tip = parent
-        while tip.children:
-            tip = tip.children[-1]
-        shorter = len(prompt) // ID_BYTES < tip.n_total
-        return ForkKind.COMPACTION if shorter else ForkKind.REWRITE
 
     # --- after sampling -----------------------------------------------------------------------
 
@@ -250,18 +221,35 @@ class SessionGraph:
             **fields,
         ).check()
 
-    def commit(self, turn: Turn) -> None:
-        """Adds a turn, without its request. Its parent must be here already."""
+    def commit(self, turn: Turn) -> tuple[Drift, int] | None:
+        """Adds a turn, without its request. Its parent must be here already.
+
+        Returns what it adds to the count of drift; None for a turn without ids.
+        """
         if turn.turn_id in self._nodes:
             raise ContractError(f"turn {turn.turn_id} is committed twice")
         parent = self._parent_of(turn)
-        node = Node(turn=msgspec.structs.replace(turn, request=b""), delivered=turn.delivered)
+        whole = msgspec.structs.replace(turn, request=b"") if turn.request else turn
+        node = Node(turn=TurnHead.of(turn), delivered=turn.delivered, whole=whole)
+        drift: tuple[Drift, int] | None = None
         if turn.has_ids:
-            self._store(node, parent)
-            self._count_drift(turn, parent)
+            self._store(node, parent, turn)
+            drift = drift_by_turn(turn, parent)
+            self.drift.add(*drift)
         self._nodes[turn.turn_id] = node
         self._next_seq = max(self._next_seq, turn.seq + 1)
-        self._index(node)
+        self._index(node, turn.response)
+        return drift
+
+    def settle(self, turn_id: str, at: int) -> None:
+        """The journal has the turn at ``at``: from now on it is read from there."""
+        node = self._nodes[turn_id]
+        node.at, node.whole = at, None
+
+    def places(self) -> list[int] | None:
+        """Where the journal has every turn, in order; None while some are in memory only."""
+        places = [node.at for node in self._ordered() if node.at is not None]
+        return places if len(places) == len(self._nodes) else None
 
     def mark_delivered(self, turn_id: str, delivered: bool) -> None:
         """What was learnt about a committed turn after it was journalled."""
@@ -280,10 +268,13 @@ class SessionGraph:
                 gone.add(node.turn.turn_id)
             else:
                 kept.append(node)
+        turns = [self._whole(node) for node in kept]
         self._clear()
-        for node in kept:
-            self.commit(node.turn)
-            self.mark_delivered(node.turn.turn_id, node.delivered)
+        for node, turn in zip(kept, turns, strict=True):
+            self.commit(turn)
+            self.mark_delivered(turn.turn_id, node.delivered)
+            if node.at is not None:
+                self.settle(turn.turn_id, node.at)
         return sorted(gone)
 
     def _parent_of(self, turn: Turn) -> Node | None:
@@ -296,8 +287,7 @@ class SessionGraph:
             raise ContractError(f"turn {turn.turn_id} shares more ids than its parent has")
         return parent
 
-    def _store(self, node: Node, parent: Node | None) -> None:
-        turn = node.turn
+    def _store(self, node: Node, parent: Node | None, turn: Turn) -> None:
         store = self._stores.setdefault(turn.model, TokenStore())
         slot = parent.slot if parent and parent.model == turn.model else None
         if turn.prompt_shared and slot is None:
@@ -310,14 +300,7 @@ class SessionGraph:
             node.path_parent = parent
             parent.children.append(node)
 
-    def _count_drift(self, turn: Turn, parent: Node | None) -> None:
-        fork = ForkKind(turn.fork) if turn.fork else None
-        kind = drift_of(fork, parent is not None)
-        repeats = parent is None or fork in (ForkKind.RETRY, ForkKind.CHOICE)
-        lost = 0 if parent is None or repeats else parent.n_total - turn.prompt_shared
-        self.drift.add(kind, turn.prompt_shared if kind is Drift.CLEAN else lost)
-
-    def _index(self, node: Node) -> None:
+    def _index(self, node: Node, response: bytes) -> None:
         turn = node.turn
         if turn.retry_key is not None:
             self._retries[(turn.retry_key, turn.choice)] = node
@@ -325,7 +308,7 @@ class SessionGraph:
             return
         self._tips[turn.root] = node
         self._asked.setdefault(turn.chain, []).append(node)
-        answer = answer_digest(turn.response) if turn.response else None
+        answer = answer_digest(response) if response else None
         if answer is not None:
             self._answered.setdefault(extend(turn.chain, answer), []).append(node)
 
@@ -339,13 +322,26 @@ class SessionGraph:
         return self._stores[node.model].ids(node.slot)
 
     def turn(self, turn_id: str) -> Turn:
-        """A committed turn, without its request."""
-        return self._nodes[turn_id].turn
+        """All of a committed turn, read from the journal when it is there."""
+        return self._whole(self._nodes[turn_id])
 
     def turns(self) -> list[Turn]:
+        return [self._whole(node) for node in self._ordered()]
+
+    def head(self, turn_id: str) -> TurnHead:
+        return self._nodes[turn_id].turn
+
+    def heads(self) -> list[TurnHead]:
         return [node.turn for node in self._ordered()]
 
-    def find_retry(self, retry_key: str, choice: int = 0) -> Turn | None:
+    def _whole(self, node: Node) -> Turn:
+        if node.whole is not None:
+            return node.whole
+        if node.at is None or self.load is None:
+            raise ContractError(f"turn {node.turn.turn_id} is in no journal that can be read")
+        return self.load(node.at)
+
+    def find_retry(self, retry_key: str, choice: int = 0) -> TurnHead | None:
         """The latest turn of that call, delivered or not."""
         node = self._retries.get((retry_key, choice))
         return node.turn if node else None
@@ -355,11 +351,16 @@ class SessionGraph:
         node = self._nodes[turn_id]
         return node.delivered or bool(node.children)
 
+    def was_delivered(self, turn_id: str) -> bool:
+        """What was said of it, without what the turns after it prove."""
+        return self._nodes[turn_id].delivered
+
     def rows(self, metadata: Mapping[str, Any] | None = None) -> list[Row]:
         """Every trained turn in exactly one row; turns of untrained models give none."""
         return build_rows(
             self._ordered(),
             lambda node: self.ids(node.turn.turn_id),
+            self._whole,
             session_id=self.session_id,
             rollout_id=self.rollout_id,
             group_id=self.group_id,
@@ -371,28 +372,6 @@ class SessionGraph:
 
     def _ordered(self) -> list[Node]:
         return sorted(self._nodes.values(), key=lambda node: node.turn.seq)
-
-
-def _preferred(nodes: Sequence[Node]) -> Node:
-    """Of turns with equal content: one that was delivered, and the latest of those."""
-    return max(nodes, key=lambda node: (node.delivered, node.turn.seq))
-
-
-def _by_reasoning(nodes: list[Node], replayed: Message) -> list[Node]:
-    if len(nodes) == 1:
-        return nodes
-    message = msgspec.json.decode(replayed) if isinstance(replayed, bytes) else replayed
-    kept = reasoning_of(message)
-    same = [n for n in nodes if reasoning_of(msgspec.json.decode(n.turn.response)) == kept]
-    return same if kept and same else nodes
-
-
-def _nearer(
-    claimed: Node, parent: Node | None, shared: int, store: TokenStore, prompt: bytes
-) -> tuple[Node | None, int]:
-    """The claimed turn as parent unless another shares more ids."""
-    common = store.common(claimed.slot, prompt) if claimed.slot is not None else 0
-    return (claimed, common) if common >= shared else (parent, shared)
 
 
 def rebuild(session_id: str, turns: Iterable[Turn], **fields: Any) -> SessionGraph:

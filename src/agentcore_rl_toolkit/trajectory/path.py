@@ -14,14 +14,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 
 from .drift import ForkKind
 from .row import Row, RowStatus, TurnSpan
-from .turn import Ids, Span, Turn
+from .turn import Ids, Span, Turn, TurnHead
 
 _TRUNCATED = ("length", "max_tokens", "model_length")
 _ABORTED = ("abort", "aborted", "cancelled", "error")
@@ -41,8 +41,12 @@ class Left(enum.StrEnum):
 class Node:
     """A committed turn and where it hangs."""
 
-    turn: Turn
+    turn: TurnHead
     delivered: bool
+    whole: Turn | None = None
+    """All of it but the request, as long as it has no place in a journal."""
+    at: int | None = None
+    """Its place in the journal."""
     slot: int | None = None
     path_parent: Node | None = None
     children: list[Node] = field(default_factory=list)
@@ -61,6 +65,9 @@ class Node:
         return self.turn.n_total
 
 
+Load: TypeAlias = Callable[[Node], Turn]
+
+
 class SessionCount(msgspec.Struct):
     """Turns and sampled tokens of a session: trained, and left out by reason."""
 
@@ -71,6 +78,8 @@ class SessionCount(msgspec.Struct):
     left_tokens: dict[str, int] = msgspec.field(default_factory=dict)
     forks: dict[str, int] = msgspec.field(default_factory=dict)
     truncated_turns: int = 0
+    model_s: float = 0.0
+    """Time that the agent waited for the model, all turns together."""
 
 
 def left_reason(node: Node, superseded: set[str]) -> Left | None:
@@ -80,7 +89,7 @@ def left_reason(node: Node, superseded: set[str]) -> Left | None:
         return Left.UNTRAINED_MODEL
     if turn.error is not None and not _went_on(node):
         return Left.FAILED
-    if not turn.sampled:
+    if not turn.n_sampled:
         return Left.EMPTY
     if not node.delivered and not node.children:
         return Left.UNDELIVERED
@@ -89,7 +98,7 @@ def left_reason(node: Node, superseded: set[str]) -> Left | None:
 
 def _went_on(node: Node) -> bool:
     """The agent built on what there was of a broken answer: it was sampled and delivered."""
-    return bool(node.children) and len(node.turn.logprobs) == len(node.turn.sampled)
+    return bool(node.children) and node.turn.has_logprobs
 
 
 def superseded_turns(nodes: Sequence[Node]) -> set[str]:
@@ -114,6 +123,7 @@ def count_turns(nodes: Sequence[Node]) -> SessionCount:
     superseded = superseded_turns(nodes)
     for node in nodes:
         turn, reason = node.turn, left_reason(node, superseded)
+        count.model_s += turn.total_s or 0.0
         if turn.fork:
             count.forks[turn.fork] = count.forks.get(turn.fork, 0) + 1
         if reason is None:
@@ -129,13 +139,14 @@ def count_turns(nodes: Sequence[Node]) -> SessionCount:
 def build_rows(
     nodes: Sequence[Node],
     ids_of: Callable[[Node], Ids],
+    load: Load,
     *,
     session_id: str,
     rollout_id: str,
     group_id: str | None,
     metadata: Mapping[str, Any],
 ) -> list[Row]:
-    """``nodes`` in order of commit."""
+    """``nodes`` in order of commit; ``load`` gives a turn with its log-probabilities."""
     superseded = superseded_turns(nodes)
     trained = [node for node in nodes if left_reason(node, superseded) is None]
     number = {node.turn.turn_id: i for i, node in enumerate(trained)}
@@ -149,9 +160,16 @@ def build_rows(
         here = [n for n in path if n.turn.turn_id in number and n.turn.turn_id not in done]
         done.update(node.turn.turn_id for node in here)
         spans = [_span(node, number[node.turn.turn_id]) for node in here]
-        row = _row(leaf, here, spans, ids_of(leaf), path)
+        row = _row(ids_of(leaf), [load(node) for node in here], spans)
+        row.routed_experts = [
+            (node.turn.prompt_shared, node.n_total, load(node).routed_experts or b"")
+            for node in path
+            if node.turn.has_experts
+        ]
+        row.status = status_of(leaf.turn.finish_reason)
+        fork = next((node.turn.fork for node in reversed(path) if node.turn.fork), None)
         row.session_id, row.rollout_id, row.group_id = session_id, rollout_id, group_id
-        row.metadata = {**row.metadata, **metadata}
+        row.metadata = {"model": leaf.model, "fork": fork, **row.metadata, **metadata}
         rows.append(row.check())
     return rows
 
@@ -181,16 +199,16 @@ def _span(node: Node, index: int) -> TurnSpan:
     return TurnSpan(index, turn.turn_id, node.n_prompt, node.n_total, turn.finish_reason)
 
 
-def _row(leaf: Node, here: list[Node], spans: list[TurnSpan], ids: Ids, path: list[Node]) -> Row:
+def _row(ids: Ids, here: list[Turn], spans: list[TurnSpan]) -> Row:
     mask = np.zeros(ids.size, np.uint8)
     logprobs = np.zeros(ids.size, np.float32)
     turn_index = np.full(ids.size, -1, np.int32)
     versions: list[Span] = []
-    for node, span in zip(here, spans, strict=True):
+    for turn, span in zip(here, spans, strict=True):
         mask[span.start : span.end] = 1
-        logprobs[span.start : span.end] = node.turn.sampled_logprobs()
+        logprobs[span.start : span.end] = turn.sampled_logprobs()
         turn_index[span.start : span.end] = span.number
-        for version, start, stop in node.turn.versions:
+        for version, start, stop in turn.versions:
             _add_version(versions, (version, span.start + start, span.start + stop))
     return Row(
         token_ids=ids,
@@ -201,17 +219,7 @@ def _row(leaf: Node, here: list[Node], spans: list[TurnSpan], ids: Ids, path: li
         rollout_id="",
         session_id="",
         weight_versions=versions,
-        status=status_of(leaf.turn.finish_reason),
-        routed_experts=[
-            (node.turn.prompt_shared, node.n_total, node.turn.routed_experts)
-            for node in path
-            if node.turn.routed_experts is not None
-        ],
-        metadata={
-            "model": leaf.model,
-            "fork": next((node.turn.fork for node in reversed(path) if node.turn.fork), None),
-            "flags": sorted({flag for node in here for flag in node.turn.flags}),
-        },
+        metadata={"flags": sorted({flag for turn in here for flag in turn.flags})},
     )
 
 

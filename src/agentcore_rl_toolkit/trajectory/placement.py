@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from .drift import Drift, ForkKind
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """Where a request hangs in the graph. Made by ``place``; final once it ``has_ids``."""
 
     model: str

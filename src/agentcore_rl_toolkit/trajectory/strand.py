@@ -2,8 +2,8 @@
 
 A strand is a run of ids that grows at its end; a fork starts a new strand at a position of another
 one. A turn is a position in a strand: its ids are those before it. Memory is the number of distinct
-ids, and a continuation is found by its last few ids first (one vectorised look at all turns) and
-then by comparing bytes, so the cost follows the prompt and not the number of turns.
+ids. A continuation is found by its last few ids first, longest turn first, and then by comparing
+bytes: the usual one, which continues the longest turn, costs one comparison.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from .turn import ID, ID_BYTES, Ids
 
-TAIL_IDS = 8
+TAIL_BYTES = 8 * ID_BYTES
 _FIRST_BLOCK = 64
-_MIX = np.array([(0x9E3779B97F4A7C15 * (2 * i + 1)) & (2**64 - 1) for i in range(TAIL_IDS)], "u8")
 
 
 @dataclass(slots=True, eq=False)
@@ -44,8 +42,11 @@ class TokenStore:
     def __init__(self) -> None:
         self.roots: list[Strand] = []
         self._places: list[tuple[Strand, int, int]] = []
-        self._ends = np.zeros(8, np.int64)
-        self._tails = np.zeros(8, np.uint64)
+        self._tails: list[bytes] = []
+        """Last ids of each turn."""
+        self._ends: list[int] = []
+        """Distinct lengths of turns, ascending; ``_by_end`` has the turns of each."""
+        self._by_end: dict[int, list[int]] = {}
         self._by_prompt: dict[int, list[int]] = {}
 
     def add(self, parent: int | None, shared: int, delta: bytes, sampled: bytes) -> int:
@@ -59,7 +60,7 @@ class TokenStore:
         strand.slots.append(slot)
         self._places.append((strand, n_prompt, end))
         self._by_prompt.setdefault(n_prompt, []).append(slot)
-        self._note_tail(slot, end)
+        self._note_end(slot, end)
         return slot
 
     def ids(self, slot: int) -> Ids:
@@ -73,20 +74,13 @@ class TokenStore:
 
     def longest_prefixes(self, prompt: bytes) -> list[int]:
         """The longest turns that ``prompt`` begins with: several when their ids are the same."""
-        n_turns, n_ids = len(self._places), len(prompt) // ID_BYTES
-        ends = self._ends[:n_turns]
-        fits = np.flatnonzero((ends <= n_ids) & (ends > 0))
-        if not fits.size:
-            return []
-        tails = _tail_keys(np.frombuffer(prompt, ID), ends[fits])
-        likely = fits[tails == self._tails[fits]]
-        found: list[int] = []
-        for slot in likely[np.argsort(-ends[likely], kind="stable")].tolist():
-            if found and self._places[found[0]][2] != self._places[slot][2]:
-                break
-            if self._begins(slot, self._places[slot][2], prompt):
-                found.append(slot)
-        return found
+        at = bisect.bisect_right(self._ends, len(prompt) // ID_BYTES)
+        for end in reversed(self._ends[:at]):
+            tail = prompt[max(end * ID_BYTES - TAIL_BYTES, 0) : end * ID_BYTES]
+            likely = [slot for slot in self._by_end[end] if self._tails[slot] == tail]
+            if found := [slot for slot in likely if self._begins(slot, end, prompt)]:
+                return found
+        return []
 
     def same_prompts(self, prompt: bytes) -> list[int]:
         """Turns whose whole prompt is ``prompt``."""
@@ -142,24 +136,21 @@ class TokenStore:
         base.children.append(strand := Strand(base, shared))
         return strand
 
-    def _note_tail(self, slot: int, end: int) -> None:
-        if slot == self._ends.size:
-            self._ends = np.resize(self._ends, slot * 2)
-            self._tails = np.resize(self._tails, slot * 2)
-        self._ends[slot] = end
-        if end:
-            first = max(end - TAIL_IDS, 0)
-            tail = self._slice(slot, first, end)
-            self._tails[slot] = _tail_keys(tail, np.array([end - first]))[0]
+    def _note_end(self, slot: int, end: int) -> None:
+        self._tails.append(self._tail(slot, end))
+        if not end:
+            return  # it has no ids: nothing continues it
+        if end in self._by_end:
+            self._by_end[end].append(slot)
+        else:
+            self._by_end[end] = [slot]
+            bisect.insort(self._ends, end)
 
-    def _slice(self, slot: int, first: int, last: int) -> Ids:
-        out = np.empty(last - first, np.int32)
-        for part, start, stop in _segments(self._places[slot][0], last):
-            if stop > first:
-                lo = max(start, first)
-                own = part.data[(lo - part.start) * ID_BYTES : (stop - part.start) * ID_BYTES]
-                out[lo - first : stop - first] = np.frombuffer(bytes(own), ID)
-        return out
+    def _tail(self, slot: int, end: int) -> bytes:
+        strand, size = self._places[slot][0], min(end * ID_BYTES, TAIL_BYTES)
+        if len(strand.data) >= size:
+            return bytes(strand.data[len(strand.data) - size :])
+        return self.ids(slot).tobytes()[-size:]
 
     def _begins(self, slot: int, length: int, prompt: bytes) -> bool:
         for part, start, stop in _segments(self._places[slot][0], length):
@@ -195,10 +186,3 @@ def _common(strand: Strand, start: int, stop: int, prompt: bytes) -> int:
             return at + first - start
         at, block = to, block * 4
     return max(stop - start, 0)
-
-
-def _tail_keys(ids: Ids, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """A key of the last ids before each end; positions before the first id count as the first."""
-    at = np.maximum(ends[:, None] - TAIL_IDS + np.arange(TAIL_IDS), 0)
-    keys: npt.NDArray[np.uint64] = (ids[at].astype(np.uint64) * _MIX).sum(axis=1, dtype=np.uint64)
-    return keys

@@ -33,6 +33,17 @@ ID_BYTES = 4
 MAX_ID = 2**31 - 1
 
 
+class Edit(msgspec.Struct, frozen=True, array_like=True):
+    """A change that the gateway made to a request: ``before`` at ``start`` became ``after``."""
+
+    rule: str
+    where: str
+    """``/messages/3`` or ``/tools``, of the request in chat shape; offsets are in its bytes."""
+    start: int
+    before: bytes
+    after: bytes
+
+
 class Turn(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="turn"
 ):
@@ -77,6 +88,8 @@ class Turn(
     error: str | None = None
     flags: list[str] = []
     """What was done to the request or seen in the answer, such as ``parse_failed``."""
+    edits: list[Edit] = []
+    """How the request that the engine saw differs from ``request``."""
     routed_experts: bytes | None = None
     root: bytes = b""
     """Digest of model, tools and system prompt: the same for every turn of one conversation."""
@@ -125,6 +138,63 @@ class Turn(
         if self.logprobs or (self.train and self.error is None):
             check_logprobs(where, self.logprobs, self.n_sampled)
         return self
+
+
+class TurnHead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a graph keeps of a turn in memory: everything but bodies, ids and log-probabilities.
+
+    Ids are in the session's token store, once; the rest is read back from the journal. Not seen by
+    the garbage collector, which would otherwise walk through every turn of every live session.
+    """
+
+    turn_id: str
+    seq: int
+    parent: str | None
+    fork: str | None
+    model: str
+    train: bool
+    prompt_shared: int
+    n_prompt: int
+    n_sampled: int
+    has_logprobs: bool
+    """One for every sampled id."""
+    has_experts: bool
+    finish_reason: str
+    choice: int
+    retry_key: str | None
+    total_s: float | None
+    error: str | None
+    root: bytes
+    chain: bytes
+    n_messages: int
+
+    @classmethod
+    def of(cls, turn: Turn) -> TurnHead:
+        return cls(
+            turn_id=turn.turn_id,
+            seq=turn.seq,
+            parent=turn.parent,
+            fork=turn.fork,
+            model=turn.model,
+            train=turn.train,
+            prompt_shared=turn.prompt_shared,
+            n_prompt=turn.n_prompt,
+            n_sampled=turn.n_sampled,
+            has_logprobs=len(turn.logprobs) == len(turn.sampled),
+            has_experts=turn.routed_experts is not None,
+            finish_reason=turn.finish_reason,
+            choice=turn.choice,
+            retry_key=turn.retry_key,
+            total_s=turn.total_s,
+            error=turn.error,
+            root=turn.root,
+            chain=turn.chain,
+            n_messages=turn.n_messages,
+        )
+
+    @property
+    def n_total(self) -> int:
+        return self.n_prompt + self.n_sampled
 
 
 def pack_ids(ids: Sequence[int] | npt.NDArray[Any] | bytes) -> bytes:

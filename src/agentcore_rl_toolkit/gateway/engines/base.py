@@ -16,9 +16,14 @@ import msgspec
 from msgspec import Raw
 
 from ...trajectory.turn import Span
-from ..dialects.base import Ask
+from ..dialects.base import Ask, encode
+from ..dialects.chat import CHAT
 from ..fault import Refusal, bad_request, engine_fault
 from ..upstream import Upstream
+
+PROBE_PROMPT = (1).to_bytes(4, "little")
+"""One id that every vocabulary has."""
+PROBE_S = 60.0
 
 _error_shape = msgspec.json.Decoder(dict[str, Raw])
 
@@ -61,6 +66,8 @@ class Stream(abc.ABC):
     """Every choice has its finish reason: nothing that will be captured comes any more."""
     tokens: int = 0
     """Events with sampled tokens so far."""
+    held: int = 0
+    """Characters that one of the next events may make it read at once."""
 
     @abc.abstractmethod
     def feed(self, events: list[bytes]) -> tuple[bytes, bytes]:
@@ -82,7 +89,7 @@ class Capabilities(msgspec.Struct):
     version: str | None = None
     max_tokens: int | None = None
     token_ids: bool | None = None
-    """None: not probed."""
+    """None: not probed, see ``probe_sampling``."""
     logprobs: bool | None = None
     problem: str | None = None
 
@@ -135,6 +142,29 @@ class Engine(abc.ABC):
             seen.problem = f"{type(error).__name__}: {error}"
         if self.model is None and len(seen.models) == 1:
             self.model = seen.models[0]
+        return seen
+
+    async def probe_sampling(self) -> Capabilities:
+        """Samples one token the way every call does: ids and log-probabilities come, or not."""
+        seen = self.capabilities
+        if not self.exact or seen.problem is not None:
+            return seen
+        model = self.model or (seen.models[0] if seen.models else "")
+        messages = [{"role": "user", "content": "."}]
+        ask = CHAT.parse(encode({"model": model, "messages": messages, "max_tokens": 1}))
+        ask.prompt = PROBE_PROMPT if self.takes_ids else None
+        prepared = self.prepare(ask, "probe")
+        try:
+            status, body = await self.http.ask("POST", prepared.path, prepared.body, PROBE_S)
+            if status != 200:
+                raise engine_fault(f"a call was answered with {status}: {body[:200]!r}")
+            self.read(ask, body)
+            seen.token_ids = seen.logprobs = True
+        except Refusal as refusal:
+            seen.token_ids = seen.logprobs = False
+            seen.problem = refusal.message
+        except (OSError, TimeoutError) as error:
+            seen.problem = f"a call failed: {type(error).__name__}: {error}"
         return seen
 
     async def control(self, path: str, body: Mapping[str, Any] | None = None) -> None:

@@ -22,7 +22,7 @@ class ChatEngine(Engine):
         fields = dict(ask.fields)
         if self.model is not None:
             fields["model"] = Raw(encode(self.model))
-        return Prepared(PATHS[ask.dialect], encode(fields))
+        return Prepared(PATHS[ask.shape], encode(fields))
 
     def read(self, ask: Ask, body: bytes) -> Answer:
         return read_answer(ask, body, exact=False)

@@ -10,7 +10,10 @@ from typing import Any
 import msgspec
 
 from ..dialects.base import Ask
-from .tokens import TokenEngine, Tokens
+from ..render import Renderer
+from .answer import Tokens
+from .experts import decode_experts
+from .tokens import SAMPLING, TokenEngine
 from .vllm import VLLMEngine
 
 
@@ -47,9 +50,27 @@ _reply = msgspec.json.Decoder(_Reply)
 class GenerateEngine(TokenEngine):
     kind = "vllm-generate"
     path = "/inference/v1/generate"
+    sampling = (*SAMPLING, "structured_outputs")
     pause = VLLMEngine.pause
     resume = VLLMEngine.resume
     set_version = VLLMEngine.set_version
+
+    @classmethod
+    async def is_offered(cls, engine: VLLMEngine) -> bool:
+        """Whether a vLLM server was started with this endpoint; asked without sampling."""
+        try:
+            status, _ = await engine.http.ask("POST", cls.path, b"{}")
+        except (OSError, TimeoutError):
+            return False
+        return status in (400, 422)  # 403 or 404 where it is switched off
+
+    @classmethod
+    def beside(cls, engine: VLLMEngine, renderer: Renderer) -> GenerateEngine:
+        """The same server, asked with ids; takes the connections over."""
+        new = cls(engine.url, model=engine.model)
+        new.http.close()
+        new.http, new.capabilities, new.renderer = engine.http, engine.capabilities, renderer
+        return new
 
     def request(self, ask: Ask, ids: list[int], sampling: dict[str, Any]) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -57,6 +78,8 @@ class GenerateEngine(TokenEngine):
             "sampling_params": {**sampling, "logprobs": 0, "n": ask.n},
             "stream": ask.stream,
         }
+        if self.experts:
+            body["routed_experts_prompt_start"] = ask.known
         return {"model": self.model, **body} if self.model else body
 
     def answers(self, body: bytes) -> list[Tokens]:
@@ -67,7 +90,7 @@ class GenerateEngine(TokenEngine):
                 [e.logprob for e in (choice.logprobs.content or ())] if choice.logprobs else [],
                 choice.finish_reason,
                 [(v.version, v.start, v.end) for v in choice.weight_versions or ()],
-                choice.routed_experts.encode() if choice.routed_experts else None,
+                decode_experts(choice.routed_experts),
             )
             for choice in _reply.decode(body).choices
         ]

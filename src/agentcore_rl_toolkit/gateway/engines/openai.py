@@ -35,7 +35,7 @@ def is_plain(ask: Ask) -> bool:
 
 def read_answer(ask: Ask, body: bytes, *, exact: bool = True) -> Answer:
     body, prompt_text = cut_prompt_ids(body)
-    quick = quick_answer(body) if exact and ask.dialect == "chat" and is_plain(ask) else None
+    quick = quick_answer(body) if exact and ask.chat and is_plain(ask) else None
     answer = _read_quick(quick, prompt_text) if quick else _read(ask, body, prompt_text, exact)
     if len(answer.choices) != ask.n:
         raise engine_fault(f"asked for {ask.n} choices, the engine gave {len(answer.choices)}")
@@ -76,7 +76,7 @@ def _read_choice(
     ask: Ask, choice: dict[str, Raw], prompt_text: bytes | None, exact: bool
 ) -> Sampled:
     piece = Piece(_int.decode(choice["index"]))
-    collect(piece, choice, "message" if ask.dialect == "chat" else "text")
+    collect(piece, choice, "message" if ask.chat else "text")
     return finish(ask, piece, prompt_text, exact=exact)
 
 
@@ -120,7 +120,7 @@ class OpenAIStream(Stream):
         self._pieces: dict[int, Piece] = {}
         self._prompt_text: bytes | None = None
         self._quick = is_plain(ask)
-        self._body = "delta" if ask.dialect == "chat" else "text"
+        self._body = "delta" if ask.chat else "text"
 
     def feed(self, events: list[bytes]) -> tuple[bytes, bytes]:
         if self._prompt_text is None and not self.tokens:

@@ -15,6 +15,7 @@ from ..dialects.base import Ask
 from ..fault import engine_fault
 from ..wire import floats_to_bytes, ints_to_bytes
 from .base import Sampled
+from .experts import decode_experts
 
 encode = msgspec.json.Encoder().encode
 _id_lists = msgspec.json.Decoder(list[list[int] | None])
@@ -62,7 +63,7 @@ def collect(piece: Piece, choice: dict[str, Raw], body: str) -> None:
         piece.prompt_text = list_text(choice["prompt_token_ids"])
     routed = choice.get("routed_experts")
     if routed is not None and bytes(routed) != b"null":
-        piece.routed = bytes(routed).strip(b'"')
+        piece.routed = decode_experts(bytes(routed).strip(b'"'))
 
 
 def list_text(raw: Raw) -> bytes | None:
@@ -109,7 +110,7 @@ def seal(
 
 def _logprobs(ask: Ask, parts: list[Raw]) -> list[float]:
     joined = b"[%b]" % b",".join(parts)
-    if ask.dialect == "chat":
+    if ask.chat:
         chat = _chat_logprobs.decode(joined)
         return [entry.logprob for part in chat if part for entry in part.content or ()]
     texts = _text_logprobs.decode(joined)
@@ -144,7 +145,7 @@ _texts = msgspec.json.Decoder(list[str])
 def assemble(ask: Ask, deltas: list[Raw]) -> bytes:
     """The assistant message as JSON: as it came, or put together from a stream's deltas."""
     joined = b"[%b]" % b",".join(deltas)
-    if ask.dialect != "chat":
+    if not ask.chat:
         return encode({"role": "assistant", "content": "".join(_texts.decode(joined))})
     if not ask.stream and len(deltas) == 1:
         return bytes(deltas[0])

@@ -8,7 +8,9 @@ import msgspec
 
 from ..dialects.base import Ask
 from ..fault import bad_request
-from .tokens import TokenEngine, Tokens
+from .answer import Tokens
+from .experts import decode_experts
+from .tokens import TokenEngine
 
 
 class _Finish(msgspec.Struct):
@@ -49,12 +51,15 @@ class SGLangEngine(TokenEngine):
             "no_stop_trim": True,
             "spaces_between_special_tokens": False,
         }
-        return {
+        body = {
             "input_ids": ids,
             "sampling_params": {**sampling, **fixed},
             "return_logprob": True,
             "stream": ask.stream,
         }
+        if self.experts:
+            body |= {"return_routed_experts": True, "routed_experts_start_len": ask.known}
+        return body
 
     def answers(self, body: bytes) -> list[Tokens]:
         reply = _reply.decode(body)
@@ -71,7 +76,7 @@ class SGLangEngine(TokenEngine):
             ids,
             logprobs,
             meta.finish_reason.type if meta.finish_reason else None,
-            routed=meta.routed_experts.encode() if meta.routed_experts else None,
+            routed=decode_experts(meta.routed_experts),
             total=meta.completion_tokens,
             version=meta.weight_version,
         )

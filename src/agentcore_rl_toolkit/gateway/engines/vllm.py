@@ -26,7 +26,7 @@ class VLLMEngine(Engine):
         fields["return_token_ids"] = TRUE
         if self.model is not None:
             fields["model"] = Raw(encode(self.model))
-        if ask.dialect == "chat":
+        if ask.chat:
             fields["logprobs"] = TRUE
             if not ask.wants_logprobs:
                 fields.pop("top_logprobs", None)
@@ -34,7 +34,7 @@ class VLLMEngine(Engine):
                 fields["include_reasoning"] = TRUE
         elif not ask.wants_logprobs:
             fields["logprobs"] = ZERO
-        return Prepared(PATHS[ask.dialect], encode(fields))
+        return Prepared(PATHS[ask.shape], encode(fields))
 
     def read(self, ask: Ask, body: bytes) -> Answer:
         return read_answer(ask, body)
