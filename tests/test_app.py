@@ -45,6 +45,8 @@ class Store:
         self.answers: list[tuple[int, str]] = []
         self.puts: list[str] = []
         self.posts: list[dict[str, Any]] = []
+        self.expected: list[str | None] = []
+        """What came as ``Expect`` with each PUT."""
         self.gate = threading.Event()
         self.gate.set()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -59,6 +61,7 @@ class Store:
             def do_PUT(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 store.puts.append(self.path)
+                store.expected.append(self.headers["Expect"])
                 store.gate.wait(DEADLINE_S)
                 status, code = store.answers.pop(0) if store.answers else (200, "")
                 if status == 200:
@@ -782,6 +785,17 @@ for change in ({}, {"AWS_REGION": "us-west-2"}):
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert store.puts == ["/rollouts/k"] * 2
+
+
+def test_only_a_large_result_waits_for_leave_to_be_sent(live: Any, store: Store) -> None:
+    def handler(payload: dict[str, Any]) -> dict[str, Any]:
+        return {"rewards": 1.0, "text": "x" * payload["size"]}
+
+    agent = live(handler)
+    for number, size in enumerate((10, saver.SMALL_BYTES)):
+        agent.rollout(size=size, rollout={"input_id": f"in-{number}"})
+        wait_for(lambda number=number: len(store.expected) == number + 1)
+    assert store.expected == [None, "100-continue"]
 
 
 def test_an_assigned_s3_client_is_used(live: Any, store: Store) -> None:

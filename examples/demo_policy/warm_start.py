@@ -5,6 +5,8 @@ A Qwen3 of 0.8 million parameters, 600 steps on demonstrations that are wrong mo
 the held-out problems when sampled. Reinforcement learning does the rest. A few minutes on two
 cores.
 
+``--size medium`` makes a policy of 120 million parameters in the same way, for a GPU.
+
 python make_tokenizer.py && python warm_start.py
 """
 
@@ -35,19 +37,34 @@ POOL = 8192
 """Conversations, of which every step takes the next."""
 
 
-def new_model(tokenizer: Any) -> Any:
+SIZES = {
+    "small": {
+        "hidden_size": 128,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "head_dim": 32,
+        "intermediate_size": 384,
+    },
+    "medium": {
+        "hidden_size": 768,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "intermediate_size": 2560,
+    },
+}
+
+
+def new_model(tokenizer: Any, size: str = "small") -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     end = tokenizer.eos_token_id
     config = Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=32,
-        intermediate_size=384,
         max_position_embeddings=1024,
+        **SIZES[size],
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=end,
@@ -81,6 +98,7 @@ def batch_loss(model: Any, batch: list[Example]) -> torch.Tensor:
     for i, example in enumerate(batch):
         ids[i, : len(example.token_ids)] = torch.tensor(example.token_ids)
         target[i, : len(example.token_ids)] = torch.tensor(example.loss_mask, dtype=torch.bool)
+    ids, target = ids.to(model.device), target.to(model.device)
     # padding is on the right: causal attention keeps it out of sight
     hidden = model.model(input_ids=ids).last_hidden_state
     before, wanted = hidden[:, :-1][target[:, 1:]], ids[:, 1:][target[:, 1:]]
@@ -99,7 +117,8 @@ def train(model: Any, examples: list[Example], steps: int, rng: random.Random) -
         for stepper, rates in zip(steppers, base, strict=True):
             for group, lr in zip(stepper.param_groups, rates, strict=True):
                 group["lr"] = lr * rate(step, steps)
-        loss = batch_loss(model, batch)
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type != "cpu"):
+            loss = batch_loss(model, batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for stepper in steppers:
@@ -137,6 +156,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--threads", type=int, default=0, help="0: as torch chooses")
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--evaluate", type=int, default=384, help="held-out problems")
     parser.add_argument("--out", type=Path, default=MODEL)
     options = parser.parse_args()
@@ -151,11 +172,12 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     renderer = make_renderer(tokenizer)
     examples = [tokens(demonstration(p, rng), renderer) for p in problems(POOL, options.seed)]
-    model = new_model(tokenizer)
+    model = new_model(tokenizer, options.size).to(options.device)
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(examples)} examples")
     train(model, examples, options.steps, rng)
     save(model, options.out)
-    model = load_model(options.out, device="cpu")
+    tokenizer.save_pretrained(options.out)
+    model = load_model(options.out, device=options.device)
     sampled, greedy = evaluate(model, tokenizer, options.evaluate)
     print(f"held out: sampled {sampled:.3f}, greedy {greedy:.3f}")
     print(f"wrote {options.out}")

@@ -96,6 +96,16 @@ class RolloutSection:
 
 
 @dataclasses.dataclass(frozen=True)
+class TrackConfig:
+    """Where the figures go besides the run folder."""
+
+    tensorboard: bool = False
+    """Into the run folder's ``tensorboard``."""
+    wandb: dict[str, Any] | None = None
+    """Arguments of ``wandb.init``, such as ``{project: math, mode: offline}``."""
+
+
+@dataclasses.dataclass(frozen=True)
 class LoopSetting:
     """The part of ``train:`` that is about the run, not about the step."""
 
@@ -129,6 +139,7 @@ class TrainConfig:
     train: TrainSetting = dataclasses.field(default_factory=TrainSetting)
     loop: LoopSetting = dataclasses.field(default_factory=LoopSetting)
     """In the file it is part of ``train:``."""
+    track: TrackConfig = dataclasses.field(default_factory=TrackConfig)
     backend: Backend = "embedded"
     verl: dict[str, Any] = dataclasses.field(default_factory=dict)
     slime: dict[str, Any] = dataclasses.field(default_factory=dict)

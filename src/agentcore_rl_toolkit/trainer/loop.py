@@ -28,6 +28,7 @@ from . import checkpoint
 from .config import TrainConfig
 from .rig import Deployed, Rig, make_trainer, rig
 from .tasks import eval_tasks, phase_of, read_rows, train_tasks
+from .tracker import Trackers
 from .view import EvalLine, Silent, StepLine, View
 
 logger = logging.getLogger(__name__)
@@ -64,8 +65,12 @@ async def train(
     last = checkpoint.latest(folder.path / CHECKPOINTS)
     if resumed and last is not None:
         history = checkpoint.load(trainer, last)["history"]
-    with RunWriter(run_dir, config=None if resumed else config.resolved(), resume=resumed) as out:
-        loop = Loop(config, rows, held_out, history, out, view or Silent())
+    written = None if resumed else config.resolved()
+    with (
+        RunWriter(run_dir, config=written, resume=resumed) as out,
+        Trackers(config, Path(run_dir)) as trackers,
+    ):
+        loop = Loop(config, rows, held_out, history, out, trackers, view or Silent())
         out.event({"at": time.time(), "event": "resumed" if resumed else "started"})
         async with rig(config, trainer, tokenizer, run_dir, where, loop.on_rollout) as stand:
             return await loop.run(stand)
@@ -92,6 +97,7 @@ def check_same(config: TrainConfig, folder: RunFolder) -> None:
 
 FREE = frozenset(
     {"run_dir", "agent.endpoint_url", "agent.tps_limit", "rollout.max_concurrent", "model.threads"}
+    | {"track", "track.tensorboard", "track.wandb"}
     | {"model.device", "loop.eval_every", "loop.save_every", "loop.keep_checkpoints"}
 )
 """What may differ: it changes how fast a run is, not what it computes."""
@@ -115,12 +121,13 @@ class Loop:
         held_out: list[dict[str, Any]],
         history: list[list[float]],
         out: RunWriter,
+        trackers: Trackers,
         view: View,
     ) -> None:
         self.config, self.rows, self.held_out = config, rows, held_out
         self.history = history
         """(step, success) of every evaluation."""
-        self.out, self.view = out, view
+        self.out, self.trackers, self.view = out, trackers, view
         self._rig: Rig
         self._saved = -1
 
@@ -187,7 +194,7 @@ class Loop:
         self._rig.note_version()
         clock.lap("train")
         line = self._line(rollouts, ages, clock, report)
-        self.out.metric({"at": time.time(), "kind": "step", **dataclasses.asdict(line)})
+        self._metric("step", line)
         self.view.step(line)
         loop, step = self.config.loop, trainer.steps
         if loop.save_every and step % loop.save_every == 0:
@@ -223,6 +230,11 @@ class Loop:
             report=report,
         )
 
+    def _metric(self, kind: str, line: StepLine | EvalLine) -> None:
+        record = {"at": time.time(), "kind": kind, **dataclasses.asdict(line)}
+        self.out.metric(record)
+        self.trackers.put(record)
+
     def _success(self, counted: Sequence[Rollout]) -> float:
         least = self.config.loop.success_at
         return _mean([float((r.reward or 0.0) >= least) for r in counted])
@@ -246,7 +258,7 @@ class Loop:
             seconds=time.monotonic() - started,
         )
         self.history.append([step, line.success])
-        self.out.metric({"at": time.time(), "kind": "eval", **dataclasses.asdict(line)})
+        self._metric("eval", line)
         self.view.evaluated(line)
 
     async def _save(self) -> None:

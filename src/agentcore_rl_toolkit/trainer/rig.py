@@ -21,8 +21,8 @@ from ..collect import Collector, Rollout
 from ..engine import Engine, load_model, serving, twin
 from ..errors import ConfigError
 from ..gateway import Gateway, GatewaySettings, ModelSpec
+from ..gateway.family import choose_renderer
 from .config import TrainConfig
-from .render import make_renderer
 from .step import Trainer
 
 AWS_TPS, LOCAL_TPS = 25.0, 200.0
@@ -102,7 +102,7 @@ async def rig(
     )
     client = make_client(config, where, run_dir.name)
     settings = GatewaySettings(run_dir=run_dir, fsync=False)
-    renderer = make_renderer(tokenizer, trainer.model.config.model_type)
+    renderer = choose_renderer(tokenizer, model_type=trainer.model.config.model_type)
     async with client:
         with engine:
             async with serving(engine, name=name) as url:
