@@ -419,7 +419,9 @@ def _litellm() -> Subject:
             "general_settings:\n  dangerously_permit_weak_or_unset_master_key: true\n"
         )
         tool = str(Path(python).with_name("litellm"))
-        return [tool, "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+        # else it looks for prices on the network, for a minute and a half
+        alone = ["env", "LITELLM_LOCAL_MODEL_COST_MAP=True", tool, "--config", str(config)]
+        return [*alone, "--host", "127.0.0.1", "--port", str(port)]
 
     return Subject("LiteLLM proxy (no capture)", PLAIN_PATH, command)
 

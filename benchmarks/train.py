@@ -38,7 +38,9 @@ async def in_process(options: argparse.Namespace) -> int:
 
     folder = options.model or MODEL
     renderer = make_renderer(AutoTokenizer.from_pretrained(folder))
-    trainer = Trainer(load_model(folder, device=options.device), setting(options))
+    reference = load_model(folder, device=options.device) if options.kl else None
+    model = load_model(folder, device=options.device)
+    trainer = Trainer(model, setting(options), reference=reference)
     tasks = problems(TASKS * options.steps, options.seed)
     held_out = list(problems(options.evaluate, 1, "test"))
     chance = random.Random(options.seed)
@@ -93,6 +95,7 @@ def setting(options: argparse.Namespace) -> Any:
         minibatches=2,
         normalise=options.normalise,
         batch_tokens=options.batch_tokens,
+        kl=options.kl,
         seed=options.seed,
     )
 
@@ -136,6 +139,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lr", type=float, default=8e-4)
+    parser.add_argument("--kl", type=float, default=0.0, help="weight of the pull to the start")
     parser.add_argument("--normalise", default="token", choices=["rollout", "token"])
     parser.add_argument("--batch-tokens", type=int, default=8192)
     parser.add_argument("--evaluate", type=int, default=192, help="held-out problems")

@@ -18,8 +18,11 @@ from pathlib import Path
 TORCH = "torch==2.13.0"
 VLLM = "0.32.0"
 TINKER = "0.22.2"
+SKYRL = "0.3.0"
+COOKBOOK = "0.4.1"
 VERL = "0.9.1"
 VERL_NEEDS = ("TransferQueue>=0.1.10", "pyzmq", "fastapi", "uvicorn", "cachetools", "httpx")
+SLIME_NEEDS = ("transformers", "ray[default]", "aiohttp", "httpx[http2]", "pytest", "pybase64")
 REPOSITORY = Path(__file__).parents[2]
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 """Builds for CUDA that vLLM brings: beside a CPU torch they fail at import."""
@@ -69,8 +72,41 @@ def _vllm(home: Path) -> None:
 
 
 def _tinker(home: Path) -> None:
-    """Tinker's SDK, of the version that local servers of its API still speak."""
-    _pip(home, "install", "-q", f"tinker=={TINKER}")
+    """Tinker's SDK, of the version that local servers of its API still speak, and this toolkit."""
+    _pip(home, "install", "-q", TORCH, f"tinker=={TINKER}", "-e", f"{REPOSITORY}[train]")
+
+
+def _skyrl(home: Path) -> None:
+    """SkyRL's server of Tinker's API: JAX, float32, no GPU."""
+    _pip(home, "install", "-q", f"skyrl[tinker,jax]=={SKYRL}", TORCH)
+    # pydantic refuses typing.TypedDict before Python 3.12, and the server uses it
+    packages = next((home / "lib").glob("python3*")) / "site-packages"
+    patch = "import typing, typing_extensions; typing.TypedDict = typing_extensions.TypedDict\n"
+    (packages / "typed_dict.pth").write_text(patch)
+
+
+def _rllm(home: Path) -> None:
+    """rllm from its source, which is not on PyPI: RLLM_SOURCE names its folder."""
+    source = _source("RLLM_SOURCE", "https://github.com/rllm-org/rllm")
+    needs = [f"tinker=={TINKER}", f"tinker-cookbook=={COOKBOOK}", "pytest", "pytest-asyncio"]
+    own = ["-e", f"{source}/rllm-model-gateway", "-e", str(source), "-e", f"{REPOSITORY}[local]"]
+    _pip(home, "install", "-q", TORCH, *needs, *own)
+    _pip(home, "uninstall", "-q", "-y", *UNWANTED)
+
+
+def _slime(home: Path) -> None:
+    """What slime's rollout side imports; slime itself is read from SLIME_SOURCE."""
+    source = _source("SLIME_SOURCE", "https://github.com/THUDM/slime")
+    _pip(home, "install", "-q", TORCH, *SLIME_NEEDS, "-e", f"{REPOSITORY}[local]")
+    packages = next((home / "lib").glob("python3*")) / "site-packages"
+    (packages / "slime_source.pth").write_text(f"{source}\n")
+
+
+def _source(variable: str, url: str) -> Path:
+    given = os.environ.get(variable)
+    if not given or not Path(given).is_dir():
+        raise SystemExit(f"{variable} must name a checkout of {url}")
+    return Path(given).resolve()
 
 
 def _verl(home: Path) -> None:
@@ -80,7 +116,14 @@ def _verl(home: Path) -> None:
     _pip(home, "uninstall", "-q", "-y", *UNWANTED)
 
 
-MAKERS = {"vllm": _vllm, "tinker": _tinker, "verl": _verl}
+MAKERS = {
+    "vllm": _vllm,
+    "tinker": _tinker,
+    "skyrl": _skyrl,
+    "verl": _verl,
+    "rllm": _rllm,
+    "slime": _slime,
+}
 
 
 def main() -> None:

@@ -5,12 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import os
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +21,6 @@ from agentcore_rl_toolkit.gateway.session import OpenSession
 pytestmark = [pytest.mark.backends, pytest.mark.timeout(600)]
 
 TOLERANCE = 1e-4
-START_S = 300.0
 ASK: dict[str, Any] = {"model": "policy", "max_tokens": 24, "temperature": 1.0}
 HELLO = [{"role": "user", "content": "say what the answer is"}]
 TOOL = {
@@ -49,6 +43,7 @@ def _beside(name: str) -> Any:
 
 
 environment, tiny_model = _beside("environment"), _beside("tiny_model")
+vllm_server = _beside("vllm_server")
 
 
 class Engine:
@@ -59,13 +54,7 @@ class Engine:
         self.now = 0
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        request = urllib.request.Request(
-            self.url + path,
-            data=json.dumps(body).encode(),
-            headers={"content-type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=120) as reply:
-            return json.loads(reply.read() or b"null")
+        return vllm_server.post(self.url + path, body)
 
     def load(self, number: int) -> None:
         kwargs = {"weights_path": str(self.folders[number])}
@@ -81,50 +70,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     base = tmp_path_factory.mktemp("vllm")
     folders = [base / "first", base / "second"]
     models = [tiny_model.save(folder, seed) for seed, folder in enumerate(folders)]
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-    command = [str(python.with_name("vllm")), "serve", str(folders[0]), "--port", str(port)]
-    command += ["--host", "127.0.0.1", "--served-model-name", "tiny", "--dtype", "float32"]
-    command += ["--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager"]
-    command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--enable-scale-out"]
-    command += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
-    settings = {
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_SERVER_DEV_MODE": "1",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "PATH": f"{python.parent}:{os.environ['PATH']}",
-    }
-    log = base / "log"
-    with log.open("wb") as out:
-        child = subprocess.Popen(
-            command, env={**os.environ, **settings}, stdout=out, stderr=out, start_new_session=True
-        )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        _wait(child, url, log)
-        running = Engine(url, folders, models)
-        # kernels are compiled at the first request: not within a test's own deadlines
-        running.post("/v1/completions", {"model": "tiny", "prompt": "the", "max_tokens": 2})
-        yield running
-    finally:
-        child.terminate()
-        try:
-            child.wait(30)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-
-
-def _wait(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while True:
-        assert child.poll() is None, log.read_text()[-2000:]
-        assert time.monotonic() < deadline, log.read_text()[-2000:]
-        with contextlib.suppress(OSError), urllib.request.urlopen(url + "/health", timeout=2):
-            return
-        time.sleep(0.2)
+    with vllm_server.serving(python, folders[0], base / "log") as url:
+        yield Engine(url, folders, models)
 
 
 class Door:

@@ -76,8 +76,9 @@ async def test_langgraph_agent_is_captured_as_one_row(door: Any, engine: Any) ->
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_litellm_with_tools_is_captured_as_one_row(
-    door: Any, engine: Any, stream: bool
+    door: Any, engine: Any, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else its import asks the network
     import litellm
 
     script(engine)

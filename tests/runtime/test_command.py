@@ -13,11 +13,23 @@ from agentcore_rl_toolkit.runtime import command as commands
 
 from .conftest import PROCESS, Aws, alive, until
 
+opened: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _hang_up() -> Iterator[None]:
+    """Streams that a test has not read to their end hold a connection."""
+    yield
+    while opened:
+        opened.pop().close()
+
 
 def begin(aws: Aws, arn: str, sid: str, command: str, **options: Any) -> Any:
-    return aws.data.invoke_agent_runtime_command(
+    answer = aws.data.invoke_agent_runtime_command(
         agentRuntimeArn=arn, runtimeSessionId=sid, body={"command": command, **options}
     )
+    opened.append(answer["stream"])
+    return answer
 
 
 def run(aws: Aws, arn: str, sid: str, script: str, **options: Any) -> tuple[str, str, Any]:

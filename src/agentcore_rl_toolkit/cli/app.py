@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import deploy, doctor, evaluate, gateway, invoke, runtime, sessions, shell, train
+from . import deploy, doctor, evaluate, gateway, init, invoke, runtime, sessions, shell, train
 
 app = typer.Typer(
     name="art",
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 app.add_typer(runtime.app, name="runtime")
 app.add_typer(gateway.app, name="gateway")
+app.command("init")(init.init)
 app.command("deploy")(deploy.deploy)
 app.command("invoke")(invoke.invoke)
 app.command("eval")(evaluate.evaluate)

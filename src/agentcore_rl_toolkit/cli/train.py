@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import ConfigError, MissingExtraError
+from ..errors import MissingExtraError
 from .child import own_runtime
 from .deploy import (
     control_client,
@@ -44,17 +44,21 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(help="Run folder to go on with, as the command printed it.")
     ] = None,
+    backend: Annotated[
+        str | None, typer.Option(help="embedded, verl or tinker; wins over 'backend:'.")
+    ] = None,
 ) -> None:
     """Train an agent. Ctrl-C saves and stops; --resume goes on."""
     load = import_trainer()
-    loaded = load(config, overrides or [])
-    if loaded.backend != "embedded":
-        raise ConfigError(f"backend {loaded.backend!r} is not built in yet: use 'embedded'")
+    loaded = load(config, [*(overrides or []), *([f"backend={backend}"] if backend else [])])
     if dry_run:
         console.print(loaded.resolved(), markup=False, soft_wrap=True, end="")
         return
     run_dir = resume or new_run_dir(loaded)
     hint(f"run folder {run_dir}")
+    if loaded.backend != "embedded":
+        run_elsewhere(loaded, run_dir)
+        return
     from .train_view import train_view
 
     with train_view() as view:
@@ -65,6 +69,17 @@ def train(
             hint(f"interrupted; go on with: {words} --resume {run_dir}")
             raise
     print_outcome(outcome)
+
+
+def run_elsewhere(config: TrainConfig, run_dir: Path) -> None:
+    """Training by somebody else's trainer, with the agent deployed for it."""
+    from ..backends import runner
+
+    run_backend = runner(config.backend)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    with deployed(config, hint) as where:
+        run_backend(config, run_dir, where)
+    console.print(f"run folder: {run_dir}", markup=False, soft_wrap=True)
 
 
 def import_trainer() -> Callable[[Path, list[str]], TrainConfig]:
@@ -98,12 +113,12 @@ def run(config: TrainConfig, run_dir: Path, view: View) -> Outcome:
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     # being ended is being interrupted: the state is saved, sessions are stopped
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    with deployed(config, view) as where, asyncio.Runner(loop_factory=new_loop) as runner:
+    with deployed(config, view.note) as where, asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(train_loop(config, run_dir, where, view=view))
 
 
 @contextmanager
-def deployed(config: TrainConfig, view: View) -> Iterator[Deployed]:
+def deployed(config: TrainConfig, note: Callable[[str], None]) -> Iterator[Deployed]:
     """The agent: as it is deployed, or deployed now on a runtime of our own."""
     from ..trainer.rig import Deployed
 
@@ -120,7 +135,7 @@ def deployed(config: TrainConfig, view: View) -> Iterator[Deployed]:
             variables["ART_PYTHON"] = agent.python
         variables |= install_requirements(folder, variables)
         made = register(control_client(url), runtime_name(folder), folder, entry, variables)
-        view.note(f"agent {folder.name}/{entry} on a local runtime at {url}")
+        note(f"agent {folder.name}/{entry} on a local runtime at {url}")
         yield Deployed(str(made["agentRuntimeArn"]), url)
 
 

@@ -58,6 +58,11 @@ class RunFolder:
         return self.results.joinpath(*parts)
 
 
+def result_name(session_id: str) -> str:
+    """Key of the result that a session's agent returned; one session, one result."""
+    return f"{session_id}.json"
+
+
 def find_runs(base: Path) -> list[RunFolder]:
     """Runs directly below ``base``, the latest first."""
     if not base.is_dir():

@@ -26,7 +26,15 @@ from ..errors import ContractError
 from .drift import Drift, DriftCount, ForkKind, drift_of
 from .hang import drift_by_turn, hang, preferred
 from .messages import Conversation, Digester, Message, answer_digest, extend, reasoning_of
-from .path import Node, SessionCount, build_rows, count_turns
+from .path import (
+    Left,
+    Node,
+    SessionCount,
+    build_rows,
+    count_turns,
+    left_reason,
+    superseded_turns,
+)
 from .placement import Placement
 from .row import Row
 from .strand import TokenStore
@@ -366,6 +374,13 @@ class SessionGraph:
             group_id=self.group_id,
             metadata=metadata or {},
         )
+
+    def left(self) -> dict[str, Left]:
+        """Turns that no row trains, and why."""
+        nodes = self._ordered()
+        superseded = superseded_turns(nodes)
+        reasons = {node.turn.turn_id: left_reason(node, superseded) for node in nodes}
+        return {turn_id: reason for turn_id, reason in reasons.items() if reason is not None}
 
     def count(self) -> SessionCount:
         return count_turns(self._ordered())

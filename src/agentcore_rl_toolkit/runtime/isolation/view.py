@@ -7,6 +7,7 @@ no sockets, no configuration but what the C library and TLS need.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import subprocess
@@ -31,6 +32,7 @@ _SYSTEM = (
     "/etc/mime.types",
     "/etc/debian_version",
     "/etc/os-release",
+    *sorted(glob.glob("/etc/java*")),  # Debian's JDK is links to here; without them it does not start
 )
 _RESOLVER = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services")
 """Only for sessions that share the machine's network."""
