@@ -110,7 +110,10 @@ BAD_CALLS = [
     pytest.param(["invoke", "ARN", "@/no/such"], "cannot be read", id="payload-file-missing"),
     pytest.param(["deploy", "/no/such", "--local"], "does not exist", id="folder-missing"),
     pytest.param(["deploy", "/tmp", "--local"], "no rl_app.py", id="folder-without-agent"),
-    pytest.param(["deploy", "."], "only --local", id="aws-not-built-in"),
+    pytest.param(["deploy", "."], "say where", id="neither-local-nor-aws"),
+    pytest.param(
+        ["deploy", str(ECHO), "--local", "--plan"], "goes with --aws", id="option-of-the-other"
+    ),
     pytest.param(["deploy", "/etc/hosts", "--local"], "not a Python script", id="not-a-script"),
     pytest.param(
         ["deploy", str(ECHO), "--local", "--name", "bad name!"], "a runtime's name", id="bad-name"

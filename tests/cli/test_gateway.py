@@ -112,8 +112,17 @@ def say(base_url: str) -> str | None:
         (["export", "/tmp"], "not a run folder"),
         (["replay", "/tmp"], "not a run folder"),
         (["serve", "--model", "p=vllm:http://x", "--normalise", "dates"], "billing, cache_marks"),
+        (
+            ["serve", "--model", "p=sglang:http://x"],
+            "error: model 'p' has a sglang engine, which "
+            "takes token ids: name its tokenizer (--tokenizer FOLDER)",
+        ),
+        (["serve", "--model", "p=sglang:http://x", "--tokenizer", "/nowhere"], "is not a folder"),
     ],
-    ids=["bad-model", "not-a-run-folder", "not-a-recording", "no-such-rule"],
+    ids=[
+        *("bad-model", "not-a-run-folder", "not-a-recording", "no-such-rule"),
+        *("no-tokenizer", "no-such-tokenizer"),
+    ],
 )
 def test_a_wrong_call_says_what_to_do(arguments: list[str], message: str) -> None:
     done = subprocess.run([*ART, *arguments], capture_output=True, text=True, env=ENV, check=False)

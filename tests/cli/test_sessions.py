@@ -87,13 +87,22 @@ def test_listing_stopping_and_reading_logs(invoke: Callable[[], str]) -> None:
 
     assert art("logs", names[0]).stdout == "hello\n"
     assert art("stop", names[0][:13]).stdout == "stopped 1 session\n"
-    assert art("logs", names[0]).stdout == "hello\n", "the log outlives it"
+    for beginning in (names[0], names[0][:13]):
+        assert art("logs", beginning).stdout == "hello\n", "the log outlives it"
     left = art("sessions").stdout
     assert names[0] not in left
     assert names[1] in left
     assert art("stop", "--all").stdout == "stopped 2 sessions\n"
     assert "no live sessions" in art("sessions").stdout
     assert art("stop", "--all").stdout == "stopped 0 sessions\n"
+
+
+def test_a_named_session_lives_on_after_a_call(invoke: Callable[[], str]) -> None:
+    name = invoke()
+    session = json.loads(art("sessions", "--json").stdout)
+    called = art("invoke", local.runtime_arn(session["runtime_id"]), "{}", "--session-id", name)
+    assert json.loads(called.stdout)["calls"] == 2, called.stderr
+    assert art("stop", "--all").stdout == "stopped 1 session\n"
 
 
 def test_a_log_is_followed_until_the_session_ends(invoke: Callable[[], str]) -> None:
@@ -204,6 +213,7 @@ class Screen:
         pytest.param(("stop", "nobody"), "no live session begins with", id="unknown"),
         pytest.param(("shell", "nobody"), "no live session begins with", id="shell of nobody"),
         pytest.param(("logs", "n" * 40), "has no log here", id="log of nobody"),
+        pytest.param(("logs", "nobody"), "has no log here", id="log that begins like nobody's"),
         pytest.param(
             ("sessions", "--endpoint", "http://127.0.0.1:1"), "art runtime serve", id="no runtime"
         ),

@@ -157,3 +157,9 @@ async def test_a_model_folder_is_served_stand_alone(tmp_path: Path) -> None:
 async def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"config\.json"):
         await serve(tmp_path)
+
+
+async def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    make_model().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="does not go onto device 'cudaa'"):
+        await serve(tmp_path, device="cudaa")

@@ -84,7 +84,9 @@ class FakeScript(FakeVLLM):
         self.said.append(written(message))
         finish = say.finish or ("tool_calls" if say.calls else "stop")
         n_prompt = say.prompt_tokens or len(prompt)
-        usage = {"prompt_tokens": n_prompt, "completion_tokens": len(self.said[-1])}
+        n_said = len(self.said[-1])
+        usage = {"prompt_tokens": n_prompt, "completion_tokens": n_said}
+        usage["total_tokens"] = n_prompt + n_said  # Strands adds these up and fails without
         if body.get("stream"):
             return await self._streamed(request, prompt, message, finish, usage)
         choice = {

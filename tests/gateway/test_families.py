@@ -18,7 +18,7 @@ from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.gateway import ModelSpec
 from agentcore_rl_toolkit.gateway.engines.experts import load_experts
 from agentcore_rl_toolkit.gateway.parse import PARSE_FAILED
-from agentcore_rl_toolkit.gateway.render import Renderer
+from agentcore_rl_toolkit.gateway.render import Renderer, Talk
 
 QWEN = make.FAMILIES["qwen3"]
 USER = [{"role": "user", "content": "Weather in Köln?"}]
@@ -243,3 +243,14 @@ def test_tokenizers_are_named_for_one_model_or_for_all_that_are_trained() -> Non
 async def test_the_start_up_lines_say_which_renderer_is_used(qwen: Any, capsys: Any) -> None:
     announce(qwen.gateway)
     assert "token ids by renderer qwen3" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_role_that_the_model_has_no_word_for_is_not_left_out(renderer: Renderer) -> None:
+    def rendered(role: str) -> bytes:
+        messages = [{"role": role, "content": "Be brief."}, *USER]
+        raw = [json.dumps(message).encode() for message in messages]
+        return renderer.render(Talk(raw, role=renderer.role))
+
+    assert rendered("developer") == rendered("system")
+    with pytest.raises(ValueError, match="'usr' is not known: use system, user, assistant, tool"):
+        rendered("usr")

@@ -82,6 +82,25 @@ async def test_a_template_that_refuses_is_the_clients_error() -> None:
     assert raised.value.status == 400
 
 
+@pytest.mark.parametrize(
+    ("template", "word"),
+    [(make.CHATML, "system"), (make.CHATML + "{# 'developer' #}", "developer")],
+)
+async def test_developer_is_system_unless_the_template_has_its_own_word(
+    template: str, word: str
+) -> None:
+    renderer = renderer_of(template)
+    ask = CHAT.parse(b'{"model": "m", "messages": [{"role": "developer", "content": "x"}]}')
+    ids = np.frombuffer(await render_prompt(renderer, ask), np.int32)
+    assert f"<|im_start|>{word}\nx" in renderer.decode(ids.tolist())
+
+
+async def test_an_unknown_role_is_the_clients_error() -> None:
+    ask = CHAT.parse(b'{"model": "m", "messages": [{"role": "usr", "content": "x"}]}')
+    with pytest.raises(Refusal, match="the role 'usr' is not known"):
+        await render_prompt(renderer_of(make.CHATML), ask)
+
+
 @pytest.mark.parametrize("size", [10, 2 * INLINE_BYTES], ids=["small", "large"])
 async def test_large_prompts_are_rendered_off_the_loop(size: int) -> None:
     renderer = renderer_of(make.CHATML)

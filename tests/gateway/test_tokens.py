@@ -10,8 +10,8 @@ import openai
 import pytest
 from fake_tokens import END, FakeTokenizer, FakeTokens
 
+from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.gateway import ModelSpec
-from agentcore_rl_toolkit.gateway.fault import Refusal
 from agentcore_rl_toolkit.gateway.parse import PARSE_FAILED, parse
 from agentcore_rl_toolkit.gateway.render import Renderer
 
@@ -185,6 +185,17 @@ async def test_max_tokens_is_never_left_to_the_engines_default(
     assert limits == [4096 - prompt, 7]
 
 
+@pytest.mark.parametrize("limit", [{}, {"max_tokens": 5}], ids=["no limit given", "a limit given"])
+async def test_a_prompt_without_room_is_refused_as_frameworks_know_it(
+    token_door: Any, tokens: FakeTokens, limit: dict[str, Any]
+) -> None:
+    long = [{"role": "user", "content": "x" * 5000}]
+    with pytest.raises(openai.BadRequestError, match="> 4096 maximum context length") as raised:
+        await ask(token_door, await token_door.open(), long, **limit)
+    assert raised.value.code == "context_length_exceeded"
+    assert tokens.requests == []
+
+
 async def test_completions_take_ids_as_they_are(token_door: Any, tokens: FakeTokens) -> None:
     tokens.sampled = [*chars("xy"), 2]
     opened = await token_door.open()
@@ -196,7 +207,7 @@ async def test_completions_take_ids_as_they_are(token_door: Any, tokens: FakeTok
 
 
 def test_engine_that_takes_ids_needs_a_tokenizer() -> None:
-    with pytest.raises(Refusal, match="name its tokenizer"):
+    with pytest.raises(ConfigError, match="name its tokenizer"):
         ModelSpec("policy", ("sglang:http://127.0.0.1:9",)).pool()
 
 

@@ -118,6 +118,16 @@ async def test_client_that_leaves_a_relayed_call_cancels_it(
     assert (await crew.finish(second))["rows"] == []
 
 
+async def test_a_change_of_weights_that_is_not_understood_is_a_400(make_crew: Make) -> None:
+    crew = await make_crew()
+    headers = {"authorization": f"Bearer {crew.workers.settings.admin_token}"}
+    url = crew.workers.url + "/admin/weights"
+    for body in (b'{"action": "jump"}', b"{bad"):
+        async with crew.http.post(url, data=body, headers=headers) as reply:
+            assert reply.status == 400
+            assert "the body is not valid" in await reply.text()
+
+
 async def test_weights_metrics_and_notices_are_of_all_workers(make_crew: Make, engine: Any) -> None:
     crew = await make_crew()
     opened = [await crew.open() for _ in range(8)]

@@ -107,6 +107,11 @@ class Aws:
     def sessions(self) -> dict[str, Any]:
         return {s["session_id"]: s for s in self.get("/_art/sessions")["sessions"]}
 
+    def log(self, session_id: str) -> str:
+        url = f"{self.url}/_art/sessions/{session_id}/log"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return str(answer.read().decode())
+
     def host_pid(self, session_id: str) -> int:
         """Of the session's first process; inside, the agent may count from 1."""
         return int(self.sessions()[session_id]["pid"])

@@ -15,7 +15,7 @@ from .conftest import Aws, alive, until
 
 SOON = {"ART_FREEZE_S": "0.3"}
 RESTLESS = """
-import json, os, threading, time, urllib.request
+import json, os, subprocess, threading, time, urllib.request
 import uvicorn
 
 def spin():
@@ -23,7 +23,20 @@ def spin():
         pass
 
 def call():
-    urllib.request.urlopen(os.environ["MODEL_URL"]).read()
+    with urllib.request.urlopen(os.environ["MODEL_URL"]) as answer:
+        while line := answer.readline():
+            print("heard", line.decode(), end="", flush=True)
+
+def sleep():
+    for number in range(2):
+        time.sleep(2)
+        print("slept", number, flush=True)
+
+def wait():
+    threading.Event().wait(3600)
+
+def child():
+    subprocess.Popen(["sleep", "3600"])
 
 async def app(scope, receive, send):
     if scope["type"] != "http":
@@ -34,7 +47,7 @@ async def app(scope, receive, send):
     else:
         work = json.loads(body).get("work")
         if work:
-            threading.Thread(target={"spin": spin, "call": call}[work], daemon=True).start()
+            threading.Thread(target=globals()[work], daemon=True).start()
         answer = {"work": work}
     raw = json.dumps(answer).encode()
     length = [(b"content-length", b"%d" % len(raw))]
@@ -58,6 +71,8 @@ def state(aws: Aws, session_id: str) -> str:
 
 
 def frozen(aws: Aws, *session_ids: str) -> None:
+    if {aws.sessions()[one]["isolation"] for one in session_ids} != {"namespace"}:
+        pytest.skip("sessions that share the machine's network are not frozen")
     until(lambda: {state(aws, one) for one in session_ids} == {"frozen"}, "it is frozen")
 
 
@@ -126,17 +141,27 @@ def test_a_setting_that_is_no_time_is_refused(aws: Aws) -> None:
         aws.create(environmentVariables={"ART_FREEZE_S": "soon"})
 
 
+@pytest.mark.parametrize("work", ["spin", "wait", "child"])
 def test_work_that_nobody_reports_keeps_a_session_awake(
-    aws: Aws, restless: Path, new_session: Callable[[], str]
+    work: str, aws: Aws, restless: Path, new_session: Callable[[], str]
 ) -> None:
     arn = aws.deploy(restless, environmentVariables=SOON)
     working, idle = new_session(), new_session()
-    aws.ask(arn, {"work": "spin"}, working)
+    aws.ask(arn, {"work": work}, working)
     for _ in range(2):
         aws.ask(arn, {}, idle)
         frozen(aws, idle)
     assert state(aws, working) == "idle"
     aws.stop(arn, working)
+
+
+def test_work_that_only_sleeps_goes_on_and_rests_when_it_is_done(
+    aws: Aws, restless: Path, sid: str
+) -> None:
+    arn = aws.deploy(restless, environmentVariables=SOON)
+    aws.ask(arn, {"work": "sleep"}, sid)
+    frozen(aws, sid)
+    assert "slept 1" in aws.log(sid)
 
 
 @pytest.fixture
@@ -153,8 +178,6 @@ def test_a_call_that_waits_for_its_answer_keeps_a_session_awake(
     arn = aws.deploy(restless, environmentVariables={**SOON, "MODEL_URL": url})
     asking, idle = new_session(), new_session()
     aws.ask(arn, {"work": "call"}, asking)
-    if aws.sessions()[asking]["isolation"] != "namespace":
-        pytest.skip("sessions that share the machine's network call past the runtime")
     connection, _ = model.accept()
     for _ in range(2):
         aws.ask(arn, {}, idle)
@@ -164,6 +187,34 @@ def test_a_call_that_waits_for_its_answer_keeps_a_session_awake(
         connection.recv(65536)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
     frozen(aws, asking)
+
+
+def test_what_comes_through_a_door_wakes_a_session(
+    aws: Aws, restless: Path, model: socket.socket, sid: str
+) -> None:
+    url = f"http://127.0.0.1:{model.getsockname()[1]}/"
+    arn = aws.deploy(restless, environmentVariables={**SOON, "MODEL_URL": url})
+    aws.ask(arn, {"work": "call"}, sid)
+    connection, _ = model.accept()
+    with connection:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\none\n")
+        frozen(aws, sid)
+        assert "heard one" in aws.log(sid)
+        connection.sendall(b"two\n")
+        until(lambda: "heard two" in aws.log(sid), "it hears the rest")
+
+
+def test_a_session_that_shares_the_machines_network_is_not_frozen(
+    aws: Aws, new_session: Callable[[], str]
+) -> None:
+    shared, idle = new_session(), new_session()
+    aws.ask(aws.deploy(environmentVariables={**SOON, "ART_NETWORK": "open"}), {}, shared)
+    arn = aws.deploy(environmentVariables=SOON)
+    for _ in range(2):
+        aws.ask(arn, {}, idle)
+        frozen(aws, idle)
+    assert state(aws, shared) == "idle"
 
 
 def test_rest_is_seen_between_two_looks() -> None:

@@ -6,7 +6,22 @@ from typing import Annotated
 
 import typer
 
-from . import deploy, doctor, evaluate, gateway, init, invoke, runtime, sessions, shell, train
+from . import (
+    aws,
+    dashboard,
+    deploy,
+    doctor,
+    engine,
+    evaluate,
+    gateway,
+    init,
+    invoke,
+    runs,
+    runtime,
+    sessions,
+    shell,
+    train,
+)
 
 app = typer.Typer(
     name="art",
@@ -18,8 +33,10 @@ app = typer.Typer(
 )
 app.add_typer(runtime.app, name="runtime")
 app.add_typer(gateway.app, name="gateway")
+app.add_typer(engine.app, name="engine")
 app.command("init")(init.init)
 app.command("deploy")(deploy.deploy)
+app.command("destroy")(aws.destroy)
 app.command("invoke")(invoke.invoke)
 app.command("eval")(evaluate.evaluate)
 app.command("train")(train.train)
@@ -27,6 +44,11 @@ app.command("sessions")(sessions.sessions)
 app.command("logs")(sessions.logs)
 app.command("stop")(sessions.stop)
 app.command("shell")(shell.shell)
+app.command("runs")(runs.runs)
+app.command("show")(runs.show)
+app.command("tail")(runs.tail)
+app.command("rescore")(runs.rescore)
+app.command("dashboard")(dashboard.dashboard)
 app.command("doctor")(doctor.doctor)
 
 

@@ -179,7 +179,9 @@ def announce(gateway: Gateway) -> None:
             seen = slot.engine.capabilities
             state = f"[red]{seen.problem}[/]" if seen.problem else ", ".join(seen.models) or "ok"
             state += ", gives ids and log-probabilities" if seen.logprobs else ""
-            console.print(f"  {pool.name} ({kind})  {slot.engine.kind} {slot.name}: {state}")
+            console.print(
+                f"  {pool.name} ({kind})  {slot.engine.kind} {slot.name}: {state}", soft_wrap=True
+            )
     announce_place(gateway)
 
 
@@ -187,7 +189,7 @@ def announce_workers(workers: Workers) -> None:
     console.print(f"model gateway on [bold]{workers.url}[/] with {workers.count} workers")
     for spec in workers.models:
         kind = "trained" if spec.train else "not trained"
-        console.print(f"  {spec.name} ({kind})  {', '.join(spec.engines)}")
+        console.print(f"  {spec.name} ({kind})  {', '.join(spec.engines)}", soft_wrap=True)
     announce_place(workers)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import uuid
@@ -28,7 +29,12 @@ def invoke(
     base_url: Annotated[str | None, typer.Option(help="Model endpoint, for --rollout.")] = None,
     model_id: Annotated[str | None, typer.Option(help="Model name, for --rollout.")] = None,
     bucket: Annotated[str, typer.Option(help="Result bucket.")] = local.DEFAULT_BUCKET,
-    session_id: Annotated[str | None, typer.Option(help="Default: a new one.")] = None,
+    session_id: Annotated[
+        str | None,
+        typer.Option(
+            help="Session to call, which then lives on. Default: a new one, stopped afterwards."
+        ),
+    ] = None,
     timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds to wait for a rollout.")
     ] = 900.0,
@@ -44,7 +50,7 @@ def invoke(
         if failure := failure_of(result):
             fail(str(failure))
     else:
-        call_once(arn, body, session_id or str(uuid.uuid4()), endpoint)
+        call_once(arn, body, session_id, endpoint)
 
 
 def read_payload(text: str) -> dict[str, Any]:
@@ -88,7 +94,7 @@ def run_rollout(
 
 
 def call_once(
-    arn: local.RuntimeArn, body: dict[str, Any], session_id: str, endpoint: str | None
+    arn: local.RuntimeArn, body: dict[str, Any], named: str | None, endpoint: str | None
 ) -> None:
     """Streams an event stream as it comes; anything else is printed whole."""
     import boto3
@@ -101,6 +107,7 @@ def call_once(
         url = local.find_endpoint(endpoint)
         where = {"region_name": "us-east-1", "endpoint_url": url, **local.credentials(url)}
     client = boto3.client("bedrock-agentcore", config=config, **where)
+    session_id = named or str(uuid.uuid4())
     try:
         answer = client.invoke_agent_runtime(
             agentRuntimeArn=arn.arn, runtimeSessionId=session_id, payload=json.dumps(body)
@@ -113,10 +120,9 @@ def call_once(
     except (ClientError, BotoCoreError) as error:
         fail(str(error))
     finally:
-        try:
-            client.stop_runtime_session(agentRuntimeArn=arn.arn, runtimeSessionId=session_id)
-        except (ClientError, BotoCoreError):
-            pass
+        if named is None:
+            with contextlib.suppress(ClientError, BotoCoreError):
+                client.stop_runtime_session(agentRuntimeArn=arn.arn, runtimeSessionId=session_id)
 
 
 def print_body(raw: bytes) -> None:

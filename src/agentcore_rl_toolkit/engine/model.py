@@ -32,7 +32,12 @@ def load_model(
     model: Any = AutoModelForCausalLM.from_pretrained(
         path, dtype=dtype, attn_implementation="sdpa", local_files_only=True
     )
-    return model.to(device).eval()
+    try:
+        return model.to(device).eval()
+    except (RuntimeError, AssertionError) as error:  # torch raises both
+        raise ConfigError(
+            f"the model does not go onto device {device!r}: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def twin(model: Any) -> Any:

@@ -116,8 +116,11 @@ class Fanout:
         texts = [text.decode() for text in await self._texts(request)]
         return web.Response(text=merge_metrics(texts), content_type="text/plain")
 
-    async def _weights(self, request: web.BaseRequest) -> web.Response:
-        change = msgspec.json.decode(await request.read() or b"{}", type=WeightsChange)
+    async def _weights(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            change = msgspec.json.decode(await request.read() or b"{}", type=WeightsChange)
+        except msgspec.DecodeError:
+            return await self._gateway.admin.answer(request)  # which says what is wrong
         headers = passed_on(request.headers)
         steps = ("pause", "version", "resume") if change.action == "update" else (change.action,)
         if change.version is None and "version" in steps:

@@ -10,7 +10,7 @@ small ones on the loop, where a thread would cost more than the work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +26,9 @@ from .parse import HERMES, FoundCall, Marks, Parsed, ParseHealth, read_hermes
 
 INLINE_BYTES = 4096
 """New messages up to this size are rendered on the loop: about a millisecond."""
+
+ROLES = ("system", "user", "assistant", "tool")
+"""That every template is taken to know."""
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _any = msgspec.json.Decoder(Any).decode
@@ -45,16 +48,22 @@ class Talk:
     """A conversation to be rendered; messages are decoded when they are needed."""
 
     def __init__(
-        self, raw: Sequence[bytes], tools: Any = None, options: dict[str, Any] | None = None
+        self,
+        raw: Sequence[bytes],
+        tools: Any = None,
+        options: dict[str, Any] | None = None,
+        role: Callable[[Any], str] = str,
     ) -> None:
-        self._raw, self.tools, self.options = raw, tools, options
+        """``role``: under which name the model knows a role."""
+        self._raw, self.tools, self.options, self._role = raw, tools, options, role
 
     @classmethod
     def of(cls, messages: Sequence[Mapping[str, Any]], tools: Any = None) -> Talk:
         return cls([msgspec.json.encode(message) for message in messages], tools)
 
     def messages(self, start: int = 0, end: int | None = None) -> list[dict[str, Any]]:
-        return [plain_message(_decode(raw)) for raw in self._raw[start:end]]
+        found = [plain_message(_decode(raw)) for raw in self._raw[start:end]]
+        return [{**message, "role": self._role(message.get("role"))} for message in found]
 
     def size(self, start: int = 0) -> int:
         return sum(map(len, self._raw[start:]))
@@ -76,6 +85,7 @@ class Renderer:
         """Ids that end an answer, to be named to the engine besides the model's own."""
         self.health = ParseHealth(name)
         self._appends: dict[str, bool] = {}
+        self._template = str(getattr(tokenizer, "chat_template", None) or "")
         end = tokenizer.eos_token
         ends = tokenizer.encode(end, add_special_tokens=False) if end else []
         self._end_id = ends[0] if len(ends) == 1 else None
@@ -89,6 +99,14 @@ class Renderer:
     def accepts(self, option: str) -> bool:
         """Whether a template option changes anything; templates do not say which they have."""
         return False
+
+    def role(self, role: Any) -> str:
+        """The model's word for a role. Templates leave out messages whose role they do not know."""
+        if role in ROLES or any(f"{q}{role}{q}" in self._template for q in "'\""):
+            return str(role)
+        if role == "developer":
+            return "system"
+        raise ValueError(f"the role {role!r} is not known: use {', '.join(ROLES)}")
 
     def _text(self, messages: list[dict[str, Any]], talk: Talk, *, ask: bool) -> str:
         return str(
@@ -211,7 +229,8 @@ async def render_prompt(
     """
     if ask.messages is None:
         return _text_prompt(renderer, ask)
-    talk = Talk(ask.messages, _any(ask.raw("tools") or b"null"), _options(renderer, ask))
+    tools = _any(ask.raw("tools") or b"null")
+    talk = Talk(ask.messages, tools, _options(renderer, ask), renderer.role)
     held: tuple[Ids, int] | None = None
     n_held = 0
     if graph is not None:
@@ -284,6 +303,8 @@ def load_renderer(path: str, name: str | None = None) -> Renderer:
         raise MissingExtraError("gateway", "a token-in/token-out engine") from None
     from .family import choose_renderer
 
+    if Path(path).is_absolute() and not Path(path).is_dir():
+        raise ConfigError(f"{path} is not a folder: give the one that tokenizer.json lies in")
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:

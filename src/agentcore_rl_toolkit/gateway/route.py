@@ -15,11 +15,12 @@ from typing import Any
 
 import msgspec
 
+from ..errors import ConfigError
 from .engines.base import PROBE_S, Engine
 from .engines.generate import GenerateEngine
 from .engines.tokens import TokenEngine
 from .engines.vllm import VLLMEngine
-from .fault import Refusal, bad_request
+from .fault import Refusal
 from .render import Renderer
 
 logger = logging.getLogger(__name__)
@@ -94,15 +95,15 @@ class Pool:
 
     def add(self, engine: Engine) -> Slot:
         if self.train and not engine.exact:
-            raise bad_request(
+            raise ConfigError(
                 f"model {self.name!r} is trained, but a {engine.kind} engine gives no token ids: "
-                "declare the model with train=false"
+                f"declare the model with train=false ({self.name}! on the command line)"
             )
         if isinstance(engine, TokenEngine):
             if self.renderer is None:
-                raise bad_request(
+                raise ConfigError(
                     f"model {self.name!r} has a {engine.kind} engine, which takes token ids: "
-                    "name its tokenizer"
+                    "name its tokenizer (--tokenizer FOLDER)"
                 )
             engine.renderer, engine.experts = self.renderer, self.experts
         slot = self.slots.get(engine.name)

@@ -286,7 +286,12 @@ class Gateway:
         if self.settings.open and "Origin" in request.headers:
             raise Refusal(403, "browsers may not use an open gateway", retry=False)
         if not self.is_admin(api_key(request)):
-            raise Refusal(401, "this needs the gateway's admin token", retry=False)
+            raise Refusal(
+                401,
+                "this needs the gateway's admin token, as 'Authorization: Bearer …': it is printed "
+                "at start, or is ART_ADMIN_TOKEN's",
+                retry=False,
+            )
 
 
 def without_v1(path: str) -> str:

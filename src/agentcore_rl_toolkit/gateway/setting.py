@@ -68,7 +68,7 @@ class GatewaySettings:
     port: int = 0
     """0: any free port."""
     run_dir: Path | None = None
-    """Run folder; None: a fresh one in the user's state folder."""
+    """Run folder; None: ``gateway`` in the user's state folder."""
     public_url: str | None = None
     """How agents reach the gateway, when not by its host and port."""
     admin_token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)

@@ -32,6 +32,7 @@ from . import wire
 from .answer import Answer, Answers
 from .awsquota import Meter
 from .body import MAX_BODY_BYTES, WHOLE_BYTES, Body, Spool
+from .connector import CONNECT_S
 from .deployment import Deployments
 from .registry import DEFAULT_ENDPOINT
 from .session import Session, SessionKey, Sessions, log_excerpt
@@ -190,9 +191,10 @@ class DataPlane:
         self, request: web.Request, session: Session, body: Body, answer: Answer
     ) -> web.StreamResponse:
         assert session.http is not None
+        limit_s = self.meter.quotas.sync_s or ANSWER_LIMIT_S
         try:
             async with (
-                asyncio.timeout(self.meter.quotas.sync_s) as until_head,
+                asyncio.timeout(limit_s) as until_head,
                 session.http.post(
                     session.base_url + "/invocations",
                     data=body,
@@ -206,7 +208,7 @@ class DataPlane:
                     raise await said_no(agent, answer)
                 return await pass_on(request, agent, session.session_id, answer)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise await broke_off(session, error) from error
+            raise await broke_off(session, error, limit_s) from error
 
     def agent_headers(self, request: web.Request, session: Session) -> dict[str, str]:
         allowed = self.deployments.allowed_headers(session.key.runtime_id, session.agent.version)
@@ -378,11 +380,13 @@ def error_text(raw: bytes) -> str:
     return text
 
 
-async def broke_off(session: Session, error: BaseException) -> wire.WireError:
+async def broke_off(
+    session: Session, error: BaseException, limit_s: float = CONNECT_S
+) -> wire.WireError:
     if isinstance(error.__cause__, wire.WireError):  # raised by ``bounded`` while sending
         return error.__cause__
     if isinstance(error, TimeoutError):
-        return wire.runtime_error(f"The agent did not answer within {ANSWER_LIMIT_S:.0f} s.")
+        return wire.runtime_error(f"The agent did not answer within {limit_s:g} s.")
     # The connection falls a moment before the compute's end is noticed.
     await asyncio.wait({session.exited}, timeout=1.0)
     if session.exited.done():

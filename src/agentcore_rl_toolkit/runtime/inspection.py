@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,8 @@ from aiohttp import web
 
 from .. import __version__, local, prometheus
 from . import openapi, shell, wire
-from .data import check_session_id
 from .session import Session
-from .sessionlog import log_path
+from .sessionlog import logs_of
 
 if TYPE_CHECKING:
     from .server import RuntimeServer
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FOLLOW_S = 0.1
 """How often a log that somebody follows is looked at."""
 READ_BYTES = 256 * 1024
+LOG_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,255}")
 TEXT = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"}
 
 
@@ -49,7 +50,7 @@ class Inspection:
             case ["sessions", session_id]:
                 return wire.json_response(self.session(session_id).describe())
             case ["sessions", session_id, "log"]:
-                return await self.log(request, check_session_id(session_id))
+                return await self.log(request, session_id)
             case ["sessions", session_id, "shell"]:
                 return await shell.handle(request, self.session(session_id), self.server.data)
         raise wire.not_found(f"the local runtime has nothing at {request.path}")
@@ -77,12 +78,17 @@ class Inspection:
     # --- logs ---------------------------------------------------------------------------------
 
     async def log(self, request: web.Request, session_id: str) -> web.StreamResponse:
-        path = log_path(self.server.home.logs, session_id)
-        if not path.is_file():
+        """``session_id`` may be the beginning of one."""
+        if not LOG_NAME.fullmatch(session_id):
+            raise wire.invalid("runtimeSessionId has letters, digits, '-' and '_'", "sessionId")
+        found = logs_of(self.server.home.logs, session_id)
+        if not found:
             raise wire.not_found(f"session {session_id} has no log here")
+        if len(found) > 1:
+            raise wire.invalid(f"{len(found)} logs begin with {session_id}: say more of it")
         if request.query.get("follow") == "1":
-            return await self._follow(request, path, session_id)
-        return web.FileResponse(path, headers=TEXT)
+            return await self._follow(request, found[0], session_id)
+        return web.FileResponse(found[0], headers=TEXT)
 
     async def _follow(
         self, request: web.Request, path: Path, session_id: str

@@ -96,9 +96,12 @@ class Life:
         idle_end = self.idle_since + self.timeouts.idle_s
         self.ends_at = min(idle_end, self.started + self.timeouts.lifetime_s)
 
+    def thaw(self) -> None:
+        self.frozen = False
+
     def begin(self) -> None:
         self.in_flight += 1
-        self.frozen = False
+        self.thaw()
 
     def end(self, now: float) -> None:
         self.in_flight -= 1

@@ -35,7 +35,8 @@ class Proxy:
     def __init__(
         self, permits: Callable[[str, int], bool], session_id: str, traffic: Traffic | None = None
     ) -> None:
-        self._permits, self._session_id, self._traffic = permits, session_id, traffic
+        self._permits, self._session_id = permits, session_id
+        self._traffic = traffic or Traffic()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, one request or tunnel."""
@@ -50,7 +51,8 @@ class Proxy:
                     port,
                 )
                 raise Refused("403 Forbidden", f"this session may not reach {host}:{port}")
-            upstream = await _dial(host, port)
+            with self._traffic.dialling():
+                upstream = await _dial(host, port)
         except Refused as refused:
             body = f"{refused.why}\n".encode()
             writer.write(

@@ -27,17 +27,13 @@ async def join(one: Streams, two: Streams, traffic: Traffic | None = None) -> No
     """Relays both ways until both ends have closed, or one has failed; then neither is open.
 
     ``one`` is the session's end where its traffic is told."""
-    line = object()
+    line, told = object(), traffic or Traffic()
 
     def asked() -> None:
-        if traffic is not None:
-            traffic.asked.add(line)
-            traffic.last = time.monotonic()
+        told.spoke(line, time.monotonic())
 
     def answered() -> None:
-        if traffic is not None:
-            traffic.asked.discard(line)
-            traffic.last = time.monotonic()
+        told.hears(line, time.monotonic())
 
     ways = [
         asyncio.create_task(_pump(one[0], two[1], asked)),
@@ -130,7 +126,8 @@ async def relay(
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         dialled = asyncio.ensure_future(dial())
         try:
-            other = await asyncio.shield(dialled)
+            with (traffic or Traffic()).dialling():
+                other = await asyncio.shield(dialled)
         except asyncio.CancelledError:
             dialled.add_done_callback(_hang_up)  # it may have got through in the same moment
             raise

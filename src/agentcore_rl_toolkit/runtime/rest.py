@@ -1,11 +1,14 @@
 """Whether a session that reports no work really does none. Pure: no clock, no I/O.
 
 An agent need not report what it does after its answer, and AWS lets it go on. So before a session
-is frozen, its processor time and its calls through the runtime's doors are looked at, too.
+is frozen, its processor time, its calls through the runtime's doors and what its threads wait for
+are looked at, too; and what comes through a door wakes it again.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 QUIET_SHARE = 0.02
@@ -22,6 +25,28 @@ class Traffic:
     """Connections on which the session spoke last: it waits for an answer."""
     last: float = 0.0
     """When anything passed."""
+    wake: Callable[[], None] = lambda: None
+    """Called before anything is given to the session."""
+
+    def spoke(self, line: object, now: float) -> None:
+        self.asked.add(line)
+        self.last = now
+
+    def hears(self, line: object, now: float) -> None:
+        self.wake()
+        self.asked.discard(line)
+        self.last = now
+
+    @contextlib.contextmanager
+    def dialling(self) -> Iterator[None]:
+        """While it waits for a connection to be made."""
+        line = object()
+        self.asked.add(line)
+        try:
+            yield
+        finally:
+            self.wake()
+            self.asked.discard(line)
 
 
 @dataclass
@@ -37,7 +62,7 @@ class Rest:
         return self.after_s > 0 and now - max(self.since, idle_since) >= self.after_s
 
     def look(self, now: float, cpu_s: float, traffic: Traffic | None) -> bool:
-        """Whether nothing happened since the last look."""
+        """Whether nothing was seen to happen since the last look."""
         before, self._cpu_s = self._cpu_s, cpu_s
         passed, self._looked = now - self._looked, now
         spent = None if before is None else cpu_s - before

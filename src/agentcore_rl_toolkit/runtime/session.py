@@ -200,6 +200,7 @@ class Sessions:
             return
         try:
             session.egress = await self.egress_of(session.session_id, session.agent, compute)
+            session.egress.traffic.wake = functools.partial(_wake, session)
         except IsolationError:
             # An agent that ended at once has no network any more; how it ended says more.
             await asyncio.wait({session.exited}, timeout=1.0)
@@ -356,12 +357,24 @@ class Sessions:
             return False
         due = self._rest_due(session, now)
         traffic = session.egress.traffic if session.egress is not None else None
-        return session.rest.look(now, session.compute.cpu_s(), traffic) and due
+        if not session.rest.look(now, session.compute.cpu_s(), traffic) or not due:
+            return False
+        if session.compute.at_rest():
+            return True
+        session.rest.since = now
+        return False
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _wake(session: Session) -> None:
+    """Something comes for it through a door, so it may have work that it did not tell of."""
+    if session.life.frozen and session.compute is not None:
+        session.compute.thaw()
+        session.life.thaw()
 
 
 class Health(NamedTuple):

@@ -27,6 +27,14 @@ def log_path(folder: Path, session_id: str) -> Path:
     return folder / f"{name}.log"
 
 
+def logs_of(folder: Path, beginning: str) -> list[Path]:
+    """Of the session with this id; when there is none, of those whose ids begin so."""
+    exact = log_path(folder, beginning)
+    if exact.is_file():
+        return [exact]
+    return [Path(one.path) for one in os.scandir(folder) if one.name.startswith(beginning)]
+
+
 def prune(folder: Path, keep_s: float = KEEP_S) -> None:
     oldest = time.time() - keep_s
     for path in folder.glob("*.log"):

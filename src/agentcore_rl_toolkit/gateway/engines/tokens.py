@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from ..dialects.base import Ask
-from ..fault import bad_request, engine_fault
+from ..fault import Refusal, bad_request, engine_fault
 from ..render import Renderer
 from ..wire import DONE
 from .answer import Growing, Shape, Tokens
@@ -36,6 +36,17 @@ HARMLESS = frozenset(
         *("include_reasoning", "reasoning_effort"),
     }
 )
+
+
+def too_long(n_prompt: int, room: int) -> Refusal:
+    """In words and with the code by which agent frameworks know that they must drop messages."""
+    return Refusal(
+        400,
+        f"prompt is too long: {n_prompt} tokens > {room} maximum context length",
+        code="context_length_exceeded",
+        param="messages",
+        retry=False,
+    )
 
 
 class TokenEngine(Engine):
@@ -76,13 +87,18 @@ class TokenEngine(Engine):
                     continue
                 raise bad_request(f"{name!r} cannot be honoured by a {self.kind} engine", name)
         if ask.wants_logprobs:
-            raise bad_request(f"'logprobs' are not returned by a {self.kind} engine", "logprobs")
+            raise bad_request(
+                f"'logprobs' are not returned by a {self.kind} engine: leave it out, they are "
+                "recorded anyway",
+                "logprobs",
+            )
         limits = [ask.fields.get(n) for n in ("max_completion_tokens", "max_tokens")]
         limit: Any = next((_any.decode(raw) for raw in limits if raw is not None), None)
-        if limit is None and self.capabilities.max_tokens is not None:
-            limit = self.capabilities.max_tokens - n_prompt
-            if limit <= 0:
-                raise bad_request(f"the prompt of {n_prompt} tokens fills the context", "messages")
+        room = self.capabilities.max_tokens
+        if room is not None and n_prompt >= room:
+            raise too_long(n_prompt, room)
+        if limit is None and room is not None:
+            limit = room - n_prompt
         if limit is None:
             raise bad_request("give 'max_tokens': the engine's own default is 16", "max_tokens")
         if self.renderer.stop_ids and not given.get("ignore_eos"):

@@ -53,8 +53,8 @@ class Agent:
     init_timeout_s: float = 30.0
     freeze_s: float = 5.0
     """How long a session rests before it is frozen; 0 for never. Rest is no request, no
-    HealthyBusy, no call through its doors that waits for an answer, and no processor time. Work
-    that only sleeps and tells nobody is rest, too."""
+    HealthyBusy, no call through its doors that waits for an answer, no processor time, and no
+    thread that only sleeps. A timer in the event loop of the server itself is not seen."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -128,6 +128,10 @@ class Compute(Protocol):
 
     def thaw(self) -> None:
         """Nothing when it runs."""
+
+    def at_rest(self) -> bool:
+        """Whether only what comes through the runtime can make it go on: no thread runs, or waits
+        for time to pass or for the machine's own network."""
 
     def cpu_s(self) -> float:
         """Processor time so far, of what still runs."""

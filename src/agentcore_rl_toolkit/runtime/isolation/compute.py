@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 
-from . import usage
+from . import usage, waiting
 from .base import Stats
 from .cgroup import WAITING, Group
 from .channel import Channel, Closed
@@ -207,6 +207,10 @@ class SessionCompute:
         stopped, self._stopped = self._stopped, frozenset()
         if self._handle >= 0:
             tree.go_on_below(self.pid, stopped)
+
+    def at_rest(self) -> bool:
+        # Nobody sees what comes to it through the machine's own network.
+        return self._own_network and self._handle >= 0 and waiting.for_others(self.pid)
 
     def cpu_s(self) -> float:
         return usage.cpu_s(self.pid) if self._handle >= 0 else 0.0

@@ -209,6 +209,9 @@ class MicroVM:
     def thaw(self) -> None:
         pass
 
+    def at_rest(self) -> bool:
+        return False
+
     def cpu_s(self) -> float:
         return 0.0
 

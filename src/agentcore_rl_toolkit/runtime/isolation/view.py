@@ -32,7 +32,7 @@ _SYSTEM = (
     "/etc/mime.types",
     "/etc/debian_version",
     "/etc/os-release",
-    *sorted(glob.glob("/etc/java*")),  # Debian's JDK is links to here; without them it does not start
+    *sorted(glob.glob("/etc/java*")),  # what Debian's JDK links to; it does not start without
 )
 _RESOLVER = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services")
 """Only for sessions that share the machine's network."""

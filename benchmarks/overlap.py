@@ -1,0 +1,88 @@
+"""Collecting while training, against in turns, with an agent whose tool waits a second.
+
+Whole runs of the demo policy with real sessions, in turn: synchronous (staleness 0) and
+asynchronous. The table says where a rollout's time goes; overhead is what is neither the agent's
+own work nor generation: starting the session and taking the rows.
+
+python benchmarks/overlap.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+HERE = Path(__file__).resolve().parent
+MATH = HERE.parent / "examples" / "strands_math_agent"
+sys.path.insert(0, str(MATH))
+
+
+def run(staleness: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    import demo
+
+    from agentcore_rl_toolkit.cli.train import new_run_dir
+    from agentcore_rl_toolkit.cli.train import run as train
+    from agentcore_rl_toolkit.run import RunReader
+    from agentcore_rl_toolkit.trainer.view import Silent
+
+    given = argparse.Namespace(
+        steps=options.steps,
+        evaluate=8,
+        seed=1,
+        staleness=staleness,
+        model=demo.POLICY / "model",
+        run_dir=str(folder / "runs"),
+        overrides=[f"agent.env.WAIT_S={options.wait!r}", "rollout.max_concurrent=128"],
+    )
+    config = demo.make_config(given, folder)
+    shutil.copy(HERE / "agents" / "waiting" / "rl_app.py", Path(config.agent.path or ""))
+    run_dir = new_run_dir(config)
+    train(config, run_dir, Silent())
+    lines = [line for line in RunReader(run_dir).metrics() if line["kind"] == "step"]
+    wall = lines[-1]["at"] - lines[0]["at"]
+    stages = {name: mean([line["stages"][name] for line in lines]) for name in lines[0]["stages"]}
+    return {
+        "step_s": wall / (len(lines) - 1),
+        "train_s": mean([line["seconds"]["train"] for line in lines]),
+        "stale": mean([line["staleness"] for line in lines]),
+        **stages,
+    }
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--wait", type=float, default=1.0, help="seconds of the tool")
+    parser.add_argument("--staleness", type=int, default=2)
+    options = parser.parse_args()
+    rows = {}
+    for name, staleness in (("in turns", 0), ("overlapped", options.staleness)):
+        with tempfile.TemporaryDirectory(prefix="art-bench-") as folder:
+            started = time.perf_counter()
+            rows[name] = run(staleness, options, Path(folder))
+            print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
+    columns = ("step_s", "train_s", "stale", "start_s", "agent_s", "model_s", "finish_s")
+    print(f"{'seconds':<12}" + "".join(f"{name:>10}" for name in (*columns, "overhead")))
+    for name, row in rows.items():
+        busy = sum(row[k] for k in ("start_s", "agent_s", "model_s", "finish_s"))
+        share = (row["start_s"] + row["finish_s"]) / busy
+        print(f"{name:<12}" + "".join(f"{row[k]:>10.2f}" for k in columns) + f"{share:>10.1%}")
+    ratio = rows["in turns"]["step_s"] / rows["overlapped"]["step_s"]
+    print(f"overlapped is {ratio:.2f} times as fast")
+
+
+if __name__ == "__main__":
+    main()
