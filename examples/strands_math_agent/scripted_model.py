@@ -146,9 +146,10 @@ async def start(
     error_rate: float = 0.0,
     latency_s: float = 0.0,
     seed: int = 0,
+    script: Script | None = None,
 ) -> Running:
     app = web.Application()
-    app[_SCRIPT] = script = Script(error_rate, latency_s, seed)
+    app[_SCRIPT] = script = script or Script(error_rate, latency_s, seed)
     app.router.add_post("/v1/chat/completions", _chat)
     app.router.add_get("/v1/models", _models)
     runner = web.AppRunner(app, access_log=None)

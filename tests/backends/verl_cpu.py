@@ -149,7 +149,7 @@ class Server:
         return TokenOutput(
             token_ids=choice["token_ids"],
             log_probs=[entry["logprob"] for entry in choice["logprobs"]["content"]],
-            stop_reason="completed",
+            stop_reason="aborted" if choice["finish_reason"] == "abort" else "completed",
             extra_fields={"global_steps": self.steps},
         )
 

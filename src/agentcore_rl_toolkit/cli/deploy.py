@@ -40,20 +40,59 @@ def deploy(
             "it sees the network of this machine and pip's settings, none of its files.",
         ),
     ] = False,
+    is_aws: Annotated[
+        bool, typer.Option("--aws", help="On AWS. The options below are for it.")
+    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only show what would be done.")] = False,
+    region: Annotated[str | None, typer.Option(help="AWS region. Default: as boto3.")] = None,
+    bucket: Annotated[
+        str | None, typer.Option(help="Bucket of results. Default: one for account and region.")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option(help="ARN of an execution role. Default: one is made.")
+    ] = None,
+    container: Annotated[
+        bool, typer.Option("--container", help="Build and push an image, instead of a code zip.")
+    ] = False,
+    image: Annotated[
+        str | None, typer.Option(help="URI of an ARM64 image in ECR that is there already.")
+    ] = None,
+    qualifier: Annotated[
+        str | None, typer.Option(help="Endpoint to point at the new version, besides DEFAULT.")
+    ] = None,
 ) -> None:
     """Register an agent. Deploying the same name again makes a new version."""
-    if not is_local:
-        raise ConfigError(
-            "only --local deployment is built in so far. For AWS, use the AgentCore CLI "
-            "('agentcore configure' and 'agentcore deploy'); the printed ARN works with every "
-            "other art command"
-        )
+    if is_local == is_aws:
+        raise ConfigError("say where: --local (the runtime of 'art runtime serve') or --aws")
     folder, entry = find_entry(path)
     variables = parse_env(env or [])
-    if name is not None and not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{0,47}", name):
-        raise ConfigError(
-            f"--name {name!r}: a runtime's name is a letter, then up to 47 letters, digits or _"
+    for option, text in (("--name", name), ("--qualifier", qualifier)):
+        if text is not None and not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{0,47}", text):
+            raise ConfigError(
+                f"{option} {text!r}: a runtime's name is a letter, then up to 47 letters, digits "
+                "or _"
+            )
+    if is_aws:
+        from ..deploy.step import Wanted
+        from . import aws
+
+        refuse("--local", endpoint=endpoint, python=python, build=build)
+        named = name or runtime_name(folder)
+        wanted = Wanted(
+            folder, entry, named, region, bucket, role, image, container, qualifier, variables
         )
+        aws.deploy(wanted, plan=plan)
+        return
+    refuse(
+        "--aws",
+        plan=plan,
+        region=region,
+        bucket=bucket,
+        role=role,
+        container=container,
+        image=image,
+        qualifier=qualifier,
+    )
     if python:
         variables["ART_PYTHON"] = python
     variables |= install_requirements(folder, variables, build=build)
@@ -69,6 +108,13 @@ def deploy(
     model = " --rollout --base-url MODEL_URL --model-id MODEL" if is_rollout(folder / entry) else ""
     next_command = f"""art invoke {arn} '{{"prompt": "hello"}}'{model}{where}"""
     console.print(f"  {escape(next_command)}", soft_wrap=True)
+
+
+def refuse(where: str, **options: object) -> None:
+    """Nothing is ignored silently."""
+    for name, value in options.items():
+        if value:
+            raise ConfigError(f"--{name} goes with {where} only")
 
 
 def control_client(endpoint: str | None) -> Any:

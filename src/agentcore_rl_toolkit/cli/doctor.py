@@ -35,9 +35,21 @@ class Check(NamedTuple):
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     endpoint: Annotated[str | None, typer.Option(help="URL of the local runtime.")] = None,
+    from_session: Annotated[
+        str | None,
+        typer.Option(help="ARN of an agent: only whether its sessions reach --base-url."),
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="Model endpoint, for --from-session.")
+    ] = None,
 ) -> None:
     """Check this machine. Exits with 1 when something that art needs is missing."""
-    checks = list(all_checks(endpoint))
+    if from_session is not None:
+        from .reach import check_reach
+
+        checks = [check_reach(from_session, base_url, endpoint)]
+    else:
+        checks = list(all_checks(endpoint))
     if as_json:
         sys.stdout.write(json.dumps([check._asdict() for check in checks], indent=2) + "\n")
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import re
 import shlex
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from ..trainer.rig import Deployed
     from ..trainer.view import View
 
+LOOPS = {"embedded": "..trainer.loop", "tinker": "..backends.tinker.loop"}
+"""Backends that our own loop drives, with the same view, run folder and checkpoints."""
+
 
 def train(
     config: Annotated[Path, typer.Argument(help="YAML file.")],
@@ -56,7 +60,7 @@ def train(
         return
     run_dir = resume or new_run_dir(loaded)
     hint(f"run folder {run_dir}")
-    if loaded.backend != "embedded":
+    if loaded.backend not in LOOPS:
         run_elsewhere(loaded, run_dir)
         return
     from .train_view import train_view
@@ -108,13 +112,14 @@ def run(config: TrainConfig, run_dir: Path, view: View) -> Outcome:
     from transformers.utils import logging as transformers_logging
 
     from ..loop import new_loop
-    from ..trainer.loop import train as train_loop
 
+    train_loop = importlib.import_module(LOOPS[config.backend], __package__).train
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     # being ended is being interrupted: the state is saved, sessions are stopped
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with deployed(config, view.note) as where, asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(train_loop(config, run_dir, where, view=view))
+        outcome: Outcome = runner.run(train_loop(config, run_dir, where, view=view))
+    return outcome
 
 
 @contextmanager

@@ -100,7 +100,6 @@ class RolloutIndex:
         # a name is met many times and kept once
         head.phase = self._names.setdefault(head.phase, head.phase)
         head.group_id = self._names.setdefault(head.group_id, head.group_id)
-        head.timings = _interned(head.timings)
         place = len(self.heads)
         self.heads.append(head)
         self._by_id[head.rollout_id] = place
@@ -114,19 +113,16 @@ class RolloutIndex:
         return [name for name in self._by_id if name.startswith(beginning)]
 
     def record(self, place: int) -> dict[str, Any]:
-        """The whole line."""
+        """The whole line; empty when a part that the head does not hold is damaged."""
         with self.path.open("rb") as file:
             file.seek(self.heads[place].offset)
-            record = msgspec.json.decode(file.readline())
+            line = file.readline()
+        try:
+            record = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return {}
         assert isinstance(record, dict)
         return record
-
-
-def _interned(timings: dict[str, float]) -> dict[str, float]:
-    return {_KEYS.setdefault(key, key): value for key, value in timings.items()}
-
-
-_KEYS: dict[str, str] = {}
 
 
 # --- one session of a journal -----------------------------------------------------------------

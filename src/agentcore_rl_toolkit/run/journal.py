@@ -354,8 +354,8 @@ def _lock(path: Path) -> int:
     except OSError:
         os.close(fd)
         raise ConfigError(
-            f"another process writes the journal behind {path}: give each gateway worker a name "
-            "or a run folder of its own"
+            f"another process writes the journal behind {path}: stop it, or give this one a run "
+            "folder of its own (--run-dir)"
         ) from None
     return fd
 

@@ -51,7 +51,7 @@ class AgentConfig:
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     train: str
-    """JSONL; each row is a payload."""
+    """JSONL or Parquet; each row is a payload."""
     eval: str | None = None
     """Held-out rows; None: no evaluation."""
     shuffle: bool = True

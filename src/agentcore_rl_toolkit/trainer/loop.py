@@ -16,25 +16,27 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Protocol, TypeAlias
 
-from ..collect import CollectReport, Rollout, Timings
+import msgspec
+
+from ..collect import Collector, CollectReport, Rollout, Timings
 from ..errors import ConfigError, ContractError
 from ..rollout import FailureKind
 from ..run import RunFolder, RunWriter
+from ..run.folder import result_name
 from ..trajectory.row import Row
 from . import checkpoint
 from .config import TrainConfig
-from .rig import Deployed, Rig, make_trainer, rig
+from .rig import Deployed, make_trainer, rig
+from .step import StepReport
 from .tasks import eval_tasks, phase_of, read_rows, train_tasks
 from .tracker import Trackers
 from .view import EvalLine, Silent, StepLine, View
 
 logger = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 CHECKPOINTS = "checkpoints"
 STAGES = [field.name for field in dataclasses.fields(Timings)]
@@ -50,29 +52,67 @@ class Outcome:
     report: CollectReport
 
 
+class Stand(Protocol):
+    """What a loop drives: weights that take steps, here or at a service, and rollouts of them."""
+
+    @property
+    def collector(self) -> Collector: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def version(self) -> str: ...
+    async def step(self, rows: Sequence[Row]) -> StepReport:
+        """To its end, also when it is cancelled: half a step is worse than a late goodbye."""
+        ...
+
+    async def save(self, folder: Path, extra: dict[str, Any], keep: int) -> None: ...
+
+
+OnRollout: TypeAlias = Callable[[Rollout], None]
+Opener: TypeAlias = Callable[[OnRollout], AbstractAsyncContextManager[Stand]]
+Prepare: TypeAlias = Callable[[Path | None], tuple[Opener, dict[str, Any]]]
+"""From the checkpoint to go on with, if there is one: how to open, and what was saved besides."""
+
+
 async def train(
     config: TrainConfig, run_dir: Path, where: Deployed, *, view: View | None = None
 ) -> Outcome:
     """Runs ``config`` in ``run_dir``, or goes on with the run that is there."""
+
+    def prepare(last: Path | None) -> tuple[Opener, dict[str, Any]]:
+        trainer, tokenizer = make_trainer(config)
+        extra = checkpoint.load(trainer, last) if last is not None else {}
+        return lambda on: rig(config, trainer, tokenizer, run_dir, where, on), extra
+
+    return await drive(config, run_dir, where, prepare, view=view)
+
+
+async def drive(
+    config: TrainConfig,
+    run_dir: Path,
+    where: Deployed,
+    prepare: Prepare,
+    *,
+    view: View | None = None,
+) -> Outcome:
+    """A run, whatever it trains on; nothing is written before ``prepare`` has succeeded."""
     folder = RunFolder(run_dir)
     resumed = folder.exists()
     if resumed:
         check_same(config, folder)
     rows = read_rows(config.data.train)
     held_out = read_rows(config.data.eval, config.loop.eval_tasks) if config.data.eval else []
-    trainer, tokenizer = make_trainer(config)
-    history: list[list[float]] = []
-    last = checkpoint.latest(folder.path / CHECKPOINTS)
-    if resumed and last is not None:
-        history = checkpoint.load(trainer, last)["history"]
+    opener, extra = prepare(checkpoint.latest(folder.path / CHECKPOINTS) if resumed else None)
+    history: list[list[float]] = extra.get("history", [])
     written = None if resumed else config.resolved()
     with (
         RunWriter(run_dir, config=written, resume=resumed) as out,
         Trackers(config, Path(run_dir)) as trackers,
     ):
         loop = Loop(config, rows, held_out, history, out, trackers, view or Silent())
-        out.event({"at": time.time(), "event": "resumed" if resumed else "started"})
-        async with rig(config, trainer, tokenizer, run_dir, where, loop.on_rollout) as stand:
+        began = {"at": time.time(), "event": "resumed" if resumed else "started"}
+        out.event({**began, "agent": where.arn, "endpoint_url": where.endpoint_url})
+        async with opener(loop.on_rollout) as stand:
             return await loop.run(stand)
 
 
@@ -128,23 +168,25 @@ class Loop:
         self.history = history
         """(step, success) of every evaluation."""
         self.out, self.trackers, self.view = out, trackers, view
-        self._rig: Rig
+        self._stand: Stand
         self._saved = -1
 
     def on_rollout(self, rollout: Rollout) -> None:
         phase, step = phase_of(rollout.group_id)
+        if rollout.result is not None:
+            body = msgspec.json.encode(rollout.result)
+            self.out.result(result_name(rollout.session_id), body)
         self.out.rollout({"at": time.time(), "phase": phase, "step": step, **rollout.record()})
         self.view.rollout(phase, step, rollout)
 
-    async def run(self, stand: Rig) -> Outcome:
-        self._rig = stand
-        trainer = stand.trainer
-        self._saved = trainer.steps
+    async def run(self, stand: Stand) -> Outcome:
+        self._stand = stand
+        self._saved = stand.steps
         ahead: dict[int, asyncio.Task[list[list[Rollout]]]] = {}
         try:
             if not self.history:
                 await self._evaluate()
-            while trainer.steps < self.config.train.steps:
+            while stand.steps < self.config.train.steps:
                 self._ask(ahead)
                 await self._step(ahead)
         except asyncio.CancelledError:
@@ -160,13 +202,13 @@ class Loop:
         final = self.history[-1][1] if self.history else None
         report = stand.collector.report()
         self.out.event({"at": time.time(), "event": "ended", "report": str(report)})
-        return Outcome(self.out.folder.path, trainer.steps, first, final, report)
+        return Outcome(self.out.folder.path, stand.steps, first, final, report)
 
     # --- one step -----------------------------------------------------------------------------
 
     def _ask(self, ahead: dict[int, asyncio.Task[list[list[Rollout]]]]) -> None:
         """Starts collecting what may be collected with the weights as they are."""
-        now, config = self._rig.trainer.steps, self.config
+        now, config = self._stand.steps, self.config
         for step in range(now, min(now + config.loop.max_staleness + 1, config.train.steps)):
             if step not in ahead:
                 tasks = train_tasks(
@@ -177,26 +219,24 @@ class Loop:
                     shuffle=config.data.shuffle,
                 )
                 ahead[step] = asyncio.create_task(
-                    self._rig.collector.collect(tasks, config.rollout.group_size)
+                    self._stand.collector.collect(tasks, config.rollout.group_size)
                 )
 
     async def _step(self, ahead: dict[int, asyncio.Task[list[list[Rollout]]]]) -> None:
-        trainer, engine = self._rig.trainer, self._rig.engine
-        clock = Clock()
-        groups = await ahead[trainer.steps]
-        del ahead[trainer.steps]
+        stand, clock = self._stand, Clock()
+        groups = await ahead[stand.steps]
+        del ahead[stand.steps]
         clock.lap("collect")
         rollouts = [rollout for group in groups for rollout in group]
         check_alive(rollouts)
-        ages = [_age(rollout, trainer.version) for rollout in rollouts if rollout.rows]
+        ages = [_age(rollout, stand.version) for rollout in rollouts if rollout.rows]
         rows = [row for rollout in rollouts for row in self._trainable(rollout)]
-        report = await uninterrupted(trainer.step, rows, changing=engine.updating)
-        self._rig.note_version()
+        report = await stand.step(rows)
         clock.lap("train")
         line = self._line(rollouts, ages, clock, report)
         self._metric("step", line)
         self.view.step(line)
-        loop, step = self.config.loop, trainer.steps
+        loop, step = self.config.loop, stand.steps
         if loop.save_every and step % loop.save_every == 0:
             await self._save()
         last = step == self.config.train.steps
@@ -204,7 +244,7 @@ class Loop:
             await self._evaluate()
 
     def _trainable(self, rollout: Rollout) -> Sequence[Row]:
-        too_old = _age(rollout, self._rig.trainer.version) > self.config.loop.max_staleness
+        too_old = _age(rollout, self._stand.version) > self.config.loop.max_staleness
         if too_old:
             logger.warning("rollout=<%s> | left out: its weights are too old", rollout.rollout_id)
         return () if too_old else rollout.rows
@@ -244,8 +284,8 @@ class Loop:
     async def _evaluate(self) -> None:
         if not self.held_out:
             return
-        step, started = self._rig.trainer.steps, time.monotonic()
-        groups = await self._rig.collector.collect(eval_tasks(self.held_out, step))
+        step, started = self._stand.steps, time.monotonic()
+        groups = await self._stand.collector.collect(eval_tasks(self.held_out, step))
         rollouts = [rollout for group in groups for rollout in group]
         check_alive(rollouts)
         counted = [r for r in rollouts if r.reward is not None]
@@ -262,18 +302,14 @@ class Loop:
         self.view.evaluated(line)
 
     async def _save(self) -> None:
-        trainer = self._rig.trainer
-        if self._saved == trainer.steps:
+        if self._saved == self._stand.steps:
             return
-        await uninterrupted(
-            checkpoint.save,
-            trainer,
+        await self._stand.save(
             self.out.folder.path / CHECKPOINTS,
-            extra={"history": self.history},
-            tokenizer=self._rig.tokenizer,
-            keep=self.config.loop.keep_checkpoints,
+            {"history": self.history},
+            self.config.loop.keep_checkpoints,
         )
-        self._saved = trainer.steps
+        self._saved = self._stand.steps
 
 
 def check_alive(rollouts: Sequence[Rollout]) -> None:
@@ -306,16 +342,6 @@ class Clock:
         now = time.monotonic()
         self.laps[name] = now - self._at
         self._at = now
-
-
-async def uninterrupted(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """In a thread, to its end: weights half changed are worse than a late goodbye."""
-    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        raise
 
 
 def _age(rollout: Rollout, now: str) -> int:

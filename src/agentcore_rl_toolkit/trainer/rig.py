@@ -9,11 +9,12 @@ The agent is deployed already; who starts runtimes is the command, not this.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from .. import local
 from ..client import RolloutClient
@@ -22,8 +23,13 @@ from ..engine import Engine, load_model, serving, twin
 from ..errors import ConfigError
 from ..gateway import Gateway, GatewaySettings, ModelSpec
 from ..gateway.family import choose_renderer
+from ..trajectory.row import Row
+from . import checkpoint
 from .config import TrainConfig
-from .step import Trainer
+from .step import StepReport, Trainer
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 AWS_TPS, LOCAL_TPS = 25.0, 200.0
 
@@ -43,6 +49,24 @@ class Rig:
     gateway: Gateway
     collector: Collector
     tokenizer: Any
+
+    @property
+    def steps(self) -> int:
+        return self.trainer.steps
+
+    @property
+    def version(self) -> str:
+        return self.trainer.version
+
+    async def step(self, rows: Sequence[Row]) -> StepReport:
+        report = await uninterrupted(self.trainer.step, rows, changing=self.engine.updating)
+        self.note_version()
+        return report
+
+    async def save(self, folder: Path, extra: dict[str, Any], keep: int) -> None:
+        await uninterrupted(
+            checkpoint.save, self.trainer, folder, extra=extra, tokenizer=self.tokenizer, keep=keep
+        )
 
     def note_version(self) -> None:
         """For those who ask the gateway; turns carry the engine's own word."""
@@ -125,3 +149,13 @@ def make_client(config: TrainConfig, where: Deployed, exp_id: str) -> RolloutCli
         max_pool_connections=config.rollout.max_concurrent,
         endpoint_url=where.endpoint_url,
     )
+
+
+async def uninterrupted(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """In a thread, to its end: weights half changed are worse than a late goodbye."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise

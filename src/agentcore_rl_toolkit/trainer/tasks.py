@@ -21,6 +21,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 def read_rows(path: str | Path, limit: int | None = None) -> list[dict[str, Any]]:
     """Each row is a payload. ConfigError names the line that is none."""
+    if Path(path).suffix == ".parquet":
+        return _read_parquet(path)[:limit]
     rows: list[dict[str, Any]] = []
     try:
         with Path(path).open(encoding="utf-8") as file:
@@ -30,6 +32,21 @@ def read_rows(path: str | Path, limit: int | None = None) -> list[dict[str, Any]
                 if line.strip():
                     rows.append(_row(line, f"{path}:{number}"))
     except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the data file cannot be read: {error}") from None
+    if not rows:
+        raise ConfigError(f"{path} has no rows")
+    return rows
+
+
+def _read_parquet(path: str | Path) -> list[dict[str, Any]]:
+    """Values keep the types that the file gives them."""
+    try:
+        import pyarrow.parquet  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        raise ConfigError("reading Parquet needs pyarrow: pip install pyarrow") from None
+    try:
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(str(path)).to_pylist()
+    except (OSError, pyarrow.ArrowInvalid) as error:
         raise ConfigError(f"the data file cannot be read: {error}") from None
     if not rows:
         raise ConfigError(f"{path} has no rows")

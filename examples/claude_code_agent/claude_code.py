@@ -1,0 +1,56 @@
+"""Claude Code as it comes from npm, run once without a terminal.
+
+    npm install --prefix tools @anthropic-ai/claude-code
+
+``CLAUDE_CLI`` names the command. It is not changed and knows nothing of training: where its model
+is, it learns from its own variables.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+TIMEOUT_S = 900.0
+OPTIONS = ("--output-format", "text", "--dangerously-skip-permissions")
+
+
+def find() -> str:
+    found = os.environ.get("CLAUDE_CLI") or shutil.which("claude")
+    if not found:
+        raise RuntimeError(
+            "Claude Code is not here: install it with 'npm install --prefix DIR "
+            "@anthropic-ai/claude-code' and set CLAUDE_CLI to DIR/node_modules/.bin/claude"
+        )
+    return found
+
+
+def claude(prompt: str, folder: Path, model: str, base_url: str, api_key: str) -> str:
+    """What it says at the end; its work is in the folder."""
+    home = folder.parent / "home"
+    home.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [find(), "-p", prompt, "--model", model, *OPTIONS],
+        cwd=folder,
+        env={
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(home),
+            "ANTHROPIC_BASE_URL": base_url,
+            "ANTHROPIC_API_KEY": api_key,
+            "ANTHROPIC_SMALL_FAST_MODEL": model,
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "IS_SANDBOX": "1",
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        tail = (done.stdout + done.stderr).strip()[-500:]
+        raise RuntimeError(f"Claude Code ended with {done.returncode}: {tail}")
+    return done.stdout.strip()

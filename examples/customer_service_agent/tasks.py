@@ -1,0 +1,57 @@
+"""The tasks, in tau-bench's shape: what the customer wants, the actions and answers that are right.
+
+``actions`` are calls of the tools; the database that they leave is the one to reach. ``outputs``
+must have been said to the customer. Both stay with the reward: neither model sees them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+TASKS: list[dict[str, Any]] = [
+    {
+        "id": "change-to-cheapest",
+        "instruction": "You are Anna Krol, customer id anna_k. You want to fly from OSL to LIS on "
+        "2026-03-03 instead of the day before, on the cheapest flight (reservation R7KQ). At the "
+        "end ask what your balance is.",
+        "actions": [["change_flight", {"reservation_id": "R7KQ", "flight": "GL105"}]],
+        "outputs": ["225"],
+    },
+    {
+        "id": "basic-fare-refused",
+        "instruction": "You are Ben Okafor, customer id ben_o, reservation B2XW. You want to move "
+        "to 2026-03-03 and insist. If it really is not possible, accept that "
+        "somebody else calls you.",
+        "actions": [["transfer_to_human", {"customer_id": "ben_o"}]],
+        "outputs": [],
+    },
+    {
+        "id": "voucher-for-three",
+        "instruction": "You are Chi Lam, customer id chi_l. Your flight of reservation C9TD was "
+        "cancelled. You want to know what you get for it, and take it.",
+        "actions": [["give_voucher", {"customer_id": "chi_l", "amount": 150}]],
+        "outputs": ["150"],
+    },
+    {
+        "id": "insured-cancellation",
+        "instruction": "You are Dora Meier, customer id dora_m. You cannot fly and want "
+        "reservation D4MN cancelled, and to know how much you get back.",
+        "actions": [["cancel_reservation", {"reservation_id": "D4MN"}]],
+        "outputs": ["300"],
+    },
+    {
+        "id": "as-many-bags-as-affordable",
+        "instruction": "You are Ben Okafor, customer id ben_o. You want as many bags on "
+        "reservation B2XW as your balance pays for, but you do not know how much is left. "
+        "Ask what remains.",
+        "actions": [["add_bags", {"reservation_id": "B2XW", "bags": 1}]],
+        "outputs": ["15"],
+    },
+    {
+        "id": "only-a-question",
+        "instruction": "You are Anna Krol, customer id anna_k. You only want to know what the "
+        "dearest flight from OSL to LIS on 2026-03-03 costs. You book nothing.",
+        "actions": [],
+        "outputs": ["150"],
+    },
+]

@@ -1,0 +1,178 @@
+"""A small airline: its database, and the tools of whoever serves its customers.
+
+Tools do what they are told: whether something is allowed is the agent's to know (``POLICY``).
+Every conversation has a database of its own, made by ``Airline()``.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+POLICY = """You serve the customers of a small airline.
+- Ask for the customer id or the reservation id first, and look things up instead of guessing.
+- A basic fare cannot be changed. It can be cancelled only with insurance.
+- A flexible fare can be changed to another flight of the same route, and cancelled.
+- A bag costs 30, paid from the customer's balance. At most 3 bags on a reservation.
+- A flight that was cancelled by us earns a voucher of 50 for each passenger, if asked for.
+- What you may not do yourself, you hand to a colleague with transfer_to_human, once.
+- Say amounts as plain numbers. One thing at a time, and only what the customer wants."""
+
+
+def _flight(origin: str, to: str, date: str, price: int, state: str = "on time") -> Any:
+    return {"from": origin, "to": to, "date": date, "price": price, "state": state}
+
+
+def _reservation(customer: str, flight: str, *, insured: bool = False, **fields: Any) -> Any:
+    start = {"customer": customer, "flight": flight, "bags": 0, "state": "booked"}
+    return {**start, "insured": insured, **fields}
+
+
+DATA: dict[str, Any] = {
+    "customers": {
+        "anna_k": {"name": "Anna Krol", "balance": 200, "vouchers": []},
+        "ben_o": {"name": "Ben Okafor", "balance": 45, "vouchers": []},
+        "chi_l": {"name": "Chi Lam", "balance": 500, "vouchers": []},
+        "dora_m": {"name": "Dora Meier", "balance": 90, "vouchers": []},
+    },
+    "flights": {
+        "GL101": _flight("OSL", "LIS", "2026-03-02", 120),
+        "GL103": _flight("OSL", "LIS", "2026-03-03", 150),
+        "GL105": _flight("OSL", "LIS", "2026-03-03", 95),
+        "GL220": _flight("LIS", "ATH", "2026-03-05", 80, "cancelled"),
+        "GL222": _flight("LIS", "ATH", "2026-03-06", 110),
+    },
+    "reservations": {
+        "R7KQ": _reservation("anna_k", "GL101", passengers=1, fare="flexible"),
+        "B2XW": _reservation("ben_o", "GL101", passengers=1, fare="basic"),
+        "C9TD": _reservation("chi_l", "GL220", passengers=3, fare="basic"),
+        "D4MN": _reservation("dora_m", "GL103", passengers=2, fare="basic", insured=True),
+    },
+    "transfers": [],
+}  # fmt: skip
+
+
+class Airline:
+    """One conversation's database and tools. A tool answers text, also when it refuses."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, Any] = copy.deepcopy(DATA)
+
+    def get_customer(self, customer_id: str) -> str:
+        """Name, balance and vouchers of a customer, and the ids of the reservations.
+
+        Args:
+            customer_id: Such as "anna_k".
+        """
+        customer = self._one("customers", customer_id)
+        booked = [k for k, r in self.data["reservations"].items() if r["customer"] == customer_id]
+        return json.dumps({**customer, "reservations": booked})
+
+    def get_reservation(self, reservation_id: str) -> str:
+        """All of a reservation.
+
+        Args:
+            reservation_id: Four letters and digits.
+        """
+        return json.dumps(self._one("reservations", reservation_id))
+
+    def get_flight(self, flight: str) -> str:
+        """Route, date, price and state of a flight.
+
+        Args:
+            flight: Such as "GL101".
+        """
+        return json.dumps(self._one("flights", flight))
+
+    def search_flights(self, origin: str, destination: str, date: str) -> str:
+        """Flights of a route on a day.
+
+        Args:
+            origin: Airport, three letters.
+            destination: Airport, three letters.
+            date: YYYY-MM-DD.
+        """
+        wanted = (origin, destination, date)
+        flights = self.data["flights"].items()
+        return json.dumps({k: f for k, f in flights if (f["from"], f["to"], f["date"]) == wanted})
+
+    def change_flight(self, reservation_id: str, flight: str) -> str:
+        """Books a reservation on another flight; the difference in price goes by the balance.
+
+        Args:
+            reservation_id: Four letters and digits.
+            flight: The new flight.
+        """
+        reservation = self._one("reservations", reservation_id)
+        new, old = self._one("flights", flight), self._one("flights", reservation["flight"])
+        self._pay(reservation, (new["price"] - old["price"]) * reservation["passengers"])
+        reservation["flight"] = flight
+        return "changed"
+
+    def add_bags(self, reservation_id: str, bags: int) -> str:
+        """Adds bags to a reservation, 30 each.
+
+        Args:
+            reservation_id: Four letters and digits.
+            bags: How many more.
+        """
+        if not 1 <= bags <= 3:
+            raise ValueError("between 1 and 3 bags can be added")
+        reservation = self._one("reservations", reservation_id)
+        self._pay(reservation, 30 * bags)
+        reservation["bags"] += bags
+        return "added"
+
+    def cancel_reservation(self, reservation_id: str) -> str:
+        """Cancels a reservation and pays its price back to the balance.
+
+        Args:
+            reservation_id: Four letters and digits.
+        """
+        reservation = self._one("reservations", reservation_id)
+        if reservation["state"] == "cancelled":
+            raise ValueError("it is cancelled already")
+        price = self._one("flights", reservation["flight"])["price"]
+        self._pay(reservation, -price * reservation["passengers"])
+        reservation["state"] = "cancelled"
+        return "cancelled"
+
+    def give_voucher(self, customer_id: str, amount: int) -> str:
+        """Gives a customer a voucher.
+
+        Args:
+            customer_id: Such as "anna_k".
+            amount: What it is worth.
+        """
+        self._one("customers", customer_id)["vouchers"].append(amount)
+        return "given"
+
+    def transfer_to_human(self, customer_id: str) -> str:
+        """Hands the customer to a colleague.
+
+        Args:
+            customer_id: Such as "anna_k".
+        """
+        self._one("customers", customer_id)
+        self.data["transfers"].append(customer_id)
+        return "a colleague takes over"
+
+    def tools(self) -> list[Callable[..., str]]:
+        chosen = (self.get_customer, self.get_reservation, self.get_flight, self.search_flights)
+        return [*chosen, self.change_flight, self.add_bags, self.cancel_reservation,
+                self.give_voucher, self.transfer_to_human]  # fmt: skip
+
+    def _one(self, table: str, key: str) -> dict[str, Any]:
+        found = self.data[table].get(key)
+        if found is None:
+            raise ValueError(f"there is no {key!r} among the {table}")
+        row: dict[str, Any] = found
+        return row
+
+    def _pay(self, reservation: dict[str, Any], amount: int) -> None:
+        customer = self.data["customers"][reservation["customer"]]
+        if customer["balance"] < amount:
+            raise ValueError("the balance is too low")
+        customer["balance"] -= amount

@@ -1,0 +1,107 @@
+"""``art deploy --aws`` and ``art destroy``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .. import local
+from ..errors import ConfigError
+from .show import console, escape, hint, plain_table
+
+if TYPE_CHECKING:
+    from ..deploy.step import Step, Wanted
+
+STYLE = {"keep": "dim", "create": "green", "update": "yellow", "delete": "red"}
+
+
+def deploy(wanted: Wanted, *, plan: bool) -> None:
+    from ..deploy.aws import Deployment
+    from ..deploy.step import Account
+
+    account = Account(wanted.region)
+    try:
+        deployment = Deployment(wanted, account)
+        steps = deployment.plan()
+        print_steps(steps)
+        if plan:
+            hint(f"nothing was done: account {account.number}, region {account.region}")
+            return
+        runtime = deployment.apply(steps, announce)
+    finally:
+        account.close()
+    arn = runtime["agentRuntimeArn"]
+    console.print(f"\nagent    {wanted.name}, version {runtime['agentRuntimeVersion']}")
+    console.print(f"arn      [bold]{arn}[/]", soft_wrap=True)
+    console.print(f"bucket   {deployment.bucket}")
+    console.print("\nnext:", style="dim")
+    command = (
+        f"""art invoke {arn} '{{"prompt": "hello"}}' --rollout --base-url MODEL_URL """
+        f"--model-id MODEL --bucket {deployment.bucket}"
+    )
+    console.print(f"  {escape(command)}", soft_wrap=True)
+    hint("MODEL_URL must be reachable from AWS: not an address of this machine")
+
+
+def destroy(
+    agent: Annotated[str, typer.Argument(help="Name of the agent, or its ARN.")],
+    region: Annotated[str | None, typer.Option(help="AWS region. Default: as boto3.")] = None,
+    bucket: Annotated[str | None, typer.Option(help="Bucket, if it was not the default.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, it is only shown.")] = False,
+    endpoint: Annotated[str | None, typer.Option(help="URL of the local runtime.")] = None,
+) -> None:
+    """Remove what 'art deploy' made for an agent. Results stay, and so does their bucket."""
+    name, region, is_local = target(agent, region)
+    steps: Sequence[Step]
+    if is_local:
+        from ..deploy.remove import runtime_steps
+        from .deploy import control_client
+
+        control = control_client(endpoint)
+        steps = runtime_steps(control, name)
+        finish(steps, name, yes)
+        control.close()
+        return
+    from ..deploy.remove import plan
+    from ..deploy.step import Account
+
+    account = Account(region)
+    try:
+        finish(plan(account, name, bucket), name, yes)
+    finally:
+        account.close()
+
+
+def target(agent: str, region: str | None) -> tuple[str, str | None, bool]:
+    """Name, region, and whether it is on the local runtime."""
+    if not agent.startswith("arn:"):
+        return agent, region, False
+    arn = local.parse_arn(agent)
+    return arn.runtime_id.rpartition("-")[0], region or arn.region, arn.is_local
+
+
+def finish(steps: Sequence[Step], name: str, yes: bool) -> None:
+    if not steps:
+        raise ConfigError(f"there is nothing of {name!r} here: is the region right?")
+    print_steps(steps)
+    if not yes:
+        hint("nothing was done; --yes removes it")
+        return
+    for step in steps:
+        announce(step)
+        step.do()
+
+
+def print_steps(steps: Sequence[Step]) -> None:
+    table = plain_table("", "what", "name", "")
+    for step in steps:
+        action = f"[{STYLE[step.action]}]{step.action}[/]"
+        table.add_row(action, step.what, escape(step.name), escape(step.detail))
+    console.print(table)
+
+
+def announce(step: Step) -> None:
+    if step.action != "keep":
+        hint(f"{step.action} {step.what} {step.name}")

@@ -1,0 +1,50 @@
+"""Whether a session of a deployed agent reaches the model: asked from inside one."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from .. import local
+from ..errors import ConfigError, ToolkitError
+from .doctor import Check
+
+TIMEOUT_S = 10
+_QUESTION = f"""
+import sys, urllib.error, urllib.request
+try:
+    print(urllib.request.urlopen(sys.argv[1], timeout={TIMEOUT_S}).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+except Exception as error:
+    print(getattr(error, "reason", error))
+"""
+
+
+def check_reach(arn: str, base_url: str | None, endpoint: str | None) -> Check:
+    """Any HTTP answer counts: who refuses a stranger is there."""
+    from ..sandbox import SandboxClient
+
+    if base_url is None:
+        raise ConfigError("--from-session needs --base-url: what is the session to reach?")
+    url = f"{base_url.rstrip('/')}/models"
+    try:
+        with SandboxClient(arn, endpoint_url=endpoint) as client, client.start() as sandbox:
+            command = ["python3", "-c", _QUESTION, url]
+            said = sandbox.exec(command, timeout=TIMEOUT_S + 20).stdout.strip()
+    except ToolkitError as error:
+        return Check("model from session", "no", f"no session could be asked: {error}")
+    if said.isdecimal():
+        return Check("model from session", "ok", f"{url} answers {said}")
+    return Check("model from session", "no", f"{url} is not reached: {said}. {advice(arn, url)}")
+
+
+def advice(arn: str, url: str) -> str:
+    host = urlsplit(url).hostname or ""
+    if local.parse_arn(arn).is_local:
+        return (
+            "On the local runtime a rollout is let through to its own base_url only: try 'art "
+            "invoke --rollout', or deploy with --env ART_NETWORK=open"
+        )
+    if local.is_loopback(host):
+        return "It is an address of this machine: give the gateway a public one, or a tunnel"
+    return "Is it public, or in the runtime's VPC and allowed by its security group?"

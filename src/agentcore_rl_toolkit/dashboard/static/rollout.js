@@ -1,0 +1,122 @@
+// One rollout: the conversation as a tree, its siblings, what came of it and how to run it again.
+
+import { get, runPath } from "./api.js";
+import { stack } from "./chart.js";
+import { copyButton, h, pill, put, section } from "./dom.js";
+import { fixed, num, seconds, signed, STAGE_NAMES, STAGES, when } from "./format.js";
+import { problems } from "./run.js";
+import { outcome } from "./table.js";
+
+export async function rolloutView(view, { run, n, query, leave }) {
+  const data = await get(runPath(run, "rollouts", n));
+  const here = `#/run/${encodeURIComponent(run)}/rollout/${data.n}`;
+  put(view, title(data, here, "conversation"), problems(data.problems), data.error ? h("p", { class: "error" }, data.error) : null,
+    data.alarm ? h("p", { class: "warn" }, data.alarm) : null,
+    h("div", { class: "split" }, h("div", { class: "talk", id: "talk" }, conversation(data, here)), h("aside", {}, await sides(run, data))));
+  const wanted = query.get("turn");
+  if (wanted) document.getElementById(`turn-${wanted}`)?.scrollIntoView({ block: "center" });
+  leave(siblings(run, data, ""));
+}
+
+export function title(data, here, active) {
+  const tab = (name, href) => h("a", { href, class: active === name ? "tab here" : "tab", "aria-current": active === name ? "page" : null }, name);
+  return h("div", { class: "title" }, h("h1", {}, data.rollout_id || `rollout ${data.n}`), outcome(data), h("div", { class: "grow" }),
+    h("nav", { class: "tabs", "aria-label": "Views of this rollout" }, tab("conversation", here), tab("tokens", `${here}/tokens`)));
+}
+
+// [ and ] go through the group.
+export function siblings(run, data, tail) {
+  const group = data.group ?? [];
+  const at = group.findIndex((one) => one.n === data.n);
+  const go = (event) => {
+    if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey) return;
+    const to = event.key === "]" ? group[at + 1] : event.key === "[" ? group[at - 1] : null;
+    if (to) location.hash = `#/run/${encodeURIComponent(run)}/rollout/${to.n}${tail}`;
+  };
+  document.addEventListener("keydown", go);
+  return () => document.removeEventListener("keydown", go);
+}
+
+function conversation(data, here) {
+  if (!data.turn_list.length) return h("p", { class: "none" }, "no model call of this session is in the journal");
+  const children = new Map();
+  for (const turn of data.turn_list) {
+    const key = turn.parent ?? "";
+    children.set(key, [...(children.get(key) ?? []), turn]);
+  }
+  return grow(h("div"), children, "", here);
+}
+
+// The first child goes on at the same depth, every other one is a branch of its own.
+function grow(place, children, parent, here) {
+  let next = children.get(parent) ?? [];
+  while (next.length) {
+    const [first, ...others] = next;
+    place.append(turnBlock(first, here));
+    for (const other of others) {
+      const fork = h("div", { class: "fork" }, `branch: ${other.fork ?? "another answer"}`);
+      place.append(grow(h("div", { class: "branch" }, fork, turnBlock(other, here)), children, other.turn_id, here));
+    }
+    next = children.get(first.turn_id) ?? [];
+  }
+  return place;
+}
+
+function turnBlock(turn, here) {
+  const marks = [turn.fork && pill(turn.fork, "warn"), turn.left && pill(`not trained: ${turn.left.replaceAll("_", " ")}`, "warn"), !turn.delivered && pill("not delivered", "bad"),
+    ["length", "abort"].includes(turn.finish_reason) && pill(turn.finish_reason, "warn"), ...turn.flags.map((flag) => pill(flag))];
+  const figures = [`${num(turn.n_prompt)} in`, `${num(turn.n_sampled)} out`, seconds(turn.total_s), turn.versions.length ? `weights ${turn.versions.join(", ")}` : null].filter(Boolean).join(" · ");
+  return h("article", { class: "turn", id: `turn-${turn.turn_id}` },
+    turn.messages.map(message),
+    h("div", { class: "answer" }, h("div", { class: "who" }, h("b", {}, "model"), marks, h("span", { class: "grow" }), h("span", { class: "muted" }, figures),
+      h("a", { class: "small", href: `${here}/tokens?turn=${encodeURIComponent(turn.turn_id)}` }, "tokens")),
+    turn.error ? h("p", { class: "error" }, turn.error) : null, turn.answer ? inside(turn.answer) : h("p", { class: "none" }, "no answer")));
+}
+
+function message(one) {
+  return h("div", { class: `message ${["system", "user", "tool", "assistant"].includes(one.role) ? one.role : ""}` },
+    h("div", { class: "who" }, h("b", {}, one.role), one.of ? h("code", { class: "muted" }, one.of) : null), inside(one));
+}
+
+function inside(one) {
+  return [one.reasoning ? h("details", { class: "reasoning" }, h("summary", {}, "reasoning"), h("div", { class: "text" }, one.reasoning)) : null,
+    one.text ? h("div", { class: "text" }, one.text) : null,
+    one.calls.map((call) => h("div", { class: "call" }, h("b", {}, call.name), h("pre", {}, pretty(call.arguments))))];
+}
+
+function pretty(text) {
+  try {
+    const value = JSON.parse(text);
+    const keys = value && typeof value === "object" && !Array.isArray(value) ? Object.keys(value) : [];
+    return keys.length === 1 ? `${keys[0]}: ${typeof value[keys[0]] === "string" ? value[keys[0]] : JSON.stringify(value[keys[0]])}` : JSON.stringify(value, null, 2);
+  } catch {
+    return text;
+  }
+}
+
+async function sides(run, data) {
+  const base = `/api/${runPath(run, "rollouts", data.n)}`;
+  const { log } = await get(runPath(run, "rollouts", data.n, "log")).catch(() => ({ log: null }));
+  const own = data.group.find((one) => one.n === data.n);
+  const facts = [["reward", num(data.reward)], ["advantage", signed(own?.advantage)], ["phase, step", `${data.phase} ${num(data.step)}`], ["turns", num(data.turns)], ["tokens sampled", num(data.tokens)], ["rows", num(data.row_list.length)],
+    ["attempts", num(data.attempts)], ["weights", (data.versions ?? []).join(", ") || "–"], ["ended", when(data.at)], ["drift", `${num(data.drift.stitched ?? 0)} stitched, ${num(data.drift.forked ?? 0)} forked`]];
+  const parts = STAGES.map((name, i) => ({ name: STAGE_NAMES[name], value: data.timings[name] ?? 0, colour: i + 1, text: seconds(data.timings[name] ?? 0) }));
+  return [
+    h("table", { class: "figures" }, h("tbody", {}, facts.map(([name, value]) => h("tr", {}, h("td", { class: "muted" }, name), h("td", { class: "n" }, value))))),
+    section("Time", h("span", { class: "muted" }, seconds(data.seconds)), stack(parts, "Time by stage"),
+      h("div", { class: "legend" }, parts.filter((part) => part.value > 0).map((part) => h("span", { class: `key c${part.colour}` }, part.name, h("b", {}, part.text))))),
+    section("Group", h("span", { class: "muted" }, `${data.group.length} rollout${data.group.length > 1 ? "s" : ""} of this task`), group(run, data)),
+    data.rerun ? section("Run again", copyButton(data.rerun), h("pre", { class: "command" }, data.rerun)) : null,
+    section("Result", h("a", { class: "small", href: `${base}/export`, download: "" }, "export all"), data.result === null ? h("p", { class: "none" }, "none was kept") : h("pre", {}, JSON.stringify(data.result, null, 2))),
+    section("Agent's log", null, log === null ? h("p", { class: "none" }, "no runtime that is up has it") : h("pre", {}, log || "it printed nothing")),
+  ];
+}
+
+function group(run, data) {
+  return h("table", { class: "list", id: "group" }, h("thead", {}, h("tr", {}, ["sample", "outcome", "reward", "advantage", "tokens"].map((name, i) => h("th", { class: i > 1 ? "n" : "", scope: "col" }, name)))),
+    h("tbody", {}, data.group.map((one) => {
+      const href = `#/run/${encodeURIComponent(run)}/rollout/${one.n}`;
+      return h("tr", { class: one.n === data.n ? "go here" : "go", data: { href } }, h("td", {}, h("a", { href }, one.rollout_id.split("-").at(-1) || one.n)), h("td", {}, outcome(one)),
+        h("td", { class: "n" }, fixed(one.reward)), h("td", { class: `n ${one.advantage > 0 ? "up" : one.advantage < 0 ? "down" : ""}` }, signed(one.advantage)), h("td", { class: "n" }, num(one.tokens)));
+    })));
+}

@@ -1,0 +1,159 @@
+// Every token of a row as the trainer saw it: coloured by one figure at a time, explained on hover.
+
+import { get, runPath } from "./api.js";
+import { h, pill, put, replace } from "./dom.js";
+import { num, signed } from "./format.js";
+import { siblings, title } from "./rollout.js";
+import { problems } from "./run.js";
+
+const COLOURS = ["log-probability", "mask", "advantage", "weight version"];
+const STEPS = [-0.05, -0.25, -0.7, -1.4, -2.5, -4];
+const CHUNK = 400;
+
+export async function tokensView(view, { run, n, query, leave }) {
+  const number = Number(query.get("row") ?? 0);
+  const [data, rollout] = await Promise.all([get(runPath(run, "rollouts", n, "tokens"), { row: number }), get(runPath(run, "rollouts", n))]);
+  const here = `#/run/${encodeURIComponent(run)}/rollout/${data.n}`;
+  put(view, title(data, here, "tokens"), problems(data.problems));
+  if (!data.columns) { put(view, h("p", { class: "none" }, "no row can be made of this rollout's turns")); return; }
+  const read = reader(data.columns);
+  const details = h("div", { class: "inspect", "aria-live": "polite" }, h("span", { class: "muted" }, "Point at a token, or go through them with ← and →."));
+  const pieces = h("div", { class: "pieces", data: { colour: COLOURS[0] } }, data.columns.pieces.map((piece) => pieceBlock(piece, read, rollout, here)));
+  const tools = h("div", { class: "tools sticky" }, switcher(pieces, read), rowChoice(data, here), h("span", { class: "grow" }),
+    h("span", { class: "muted" }, `${num(read.n)} tokens, ${num(read.trained)} trained`, data.columns.tokenizer ? "" : "; no tokenizer was found, ids only"));
+  put(view, h("div", { class: "split left" }, outline(rollout, data.columns), h("div", { class: "tokens" }, tools, details, pieces)));
+  leave(follow(pieces, details, read));
+  leave(siblings(run, rollout, "/tokens"));
+  const wanted = query.get("turn");
+  if (wanted) select(wanted, true);
+}
+
+// What is known of a position.
+function reader(columns) {
+  const n = columns.ids.length;
+  const turn = new Array(n).fill(null);
+  for (const span of columns.turns) for (let i = span.start; i < span.end; i++) turn[i] = span;
+  const version = new Array(n).fill(null);
+  for (const [name, start, end] of columns.versions) for (let i = start; i < end; i++) version[i] = name;
+  const versions = [...new Set(columns.versions.map(([name]) => name))];
+  return { n, columns, turn, version, versions, trained: columns.mask.reduce((a, b) => a + b, 0),
+    text: (i) => columns.texts[columns.ids[i]] ?? null };
+}
+
+function classes(i, read) {
+  if (!read.columns.mask[i]) return "t";
+  const logprob = read.columns.logprobs[i];
+  const level = STEPS.filter((step) => logprob < step).length;
+  const advantage = read.turn[i]?.advantage;
+  const strong = advantage === null || advantage === undefined ? 0 : Math.min(3, Math.ceil(Math.abs(advantage) / 0.75));
+  return `t on p${level} a${advantage < 0 ? "m" : "p"}${strong} v${read.versions.indexOf(read.version[i]) % 8}`;
+}
+
+function pieceBlock(piece, read, rollout, here) {
+  const turn = rollout.turn_list.find((one) => one.turn_id === piece.turn_id);
+  const span = read.turn[piece.start];
+  const marks = [piece.fork && pill(`fork: ${piece.fork}`, "warn"), span && ["length", "abort"].includes(span.finish_reason) && pill(span.finish_reason, "warn")];
+  const label = piece.kind === "sampled" ? `turn ${turn?.seq ?? "?"}, sampled` : "context";
+  const box = h("div", { class: "box" });
+  for (let at = piece.start; at < piece.end; at += CHUNK) {
+    const chunk = h("span", { class: "chunk" });
+    for (let i = at; i < Math.min(piece.end, at + CHUNK); i++) {
+      if (piece.parts_at === i && i > piece.start) chunk.append(h("span", { class: "parts", title: "From here on the prompt's ids differ from those that were served" }));
+      token(chunk, i, read);
+    }
+    box.append(chunk);
+  }
+  return h("div", { class: `piece ${piece.kind}`, data: { turn: piece.turn_id ?? "" } },
+    h("div", { class: "who" }, h("b", {}, label), marks, h("span", { class: "grow" }),
+      h("span", { class: "muted" }, `${num(piece.start)}–${num(piece.end)}`, span && span.advantage !== null ? ` · advantage ${signed(span.advantage)}` : ""),
+      piece.turn_id && piece.kind === "sampled" ? h("a", { class: "small", href: `${here}?turn=${encodeURIComponent(piece.turn_id)}` }, "conversation") : null), box);
+}
+
+function token(place, i, read) {
+  const text = read.text(i);
+  const shown = text === null ? `${read.columns.ids[i]}` : text.replaceAll("\n", "↵\n") || "∅";
+  const element = document.createElement("span");
+  element.className = classes(i, read) + (text === null ? " id" : "");
+  element.dataset.i = i;
+  element.textContent = shown;
+  place.append(element);
+}
+
+function switcher(pieces, read) {
+  const legend = h("span", { class: "scale" });
+  const buttons = COLOURS.map((name, i) => h("button", { type: "button", title: `key ${i + 1}`, data: { key: String(i + 1) }, onclick: () => choose(name) }, name));
+  function choose(name) {
+    pieces.dataset.colour = name;
+    buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === name)));
+    replace(legend, scale(name, read));
+  }
+  choose(COLOURS[0]);
+  return h("div", { class: "switch", role: "group", "aria-label": "Colour tokens by" }, buttons, legend);
+}
+
+function scale(name, read) {
+  const key = (kind, text) => h("span", { class: `t on ${kind}` }, text);
+  if (name === COLOURS[0]) return ["0", ...STEPS.map(String)].map((text, i) => key(`p${i}`, text.replace("-", "−")));
+  if (name === COLOURS[1]) return [key("", "trained"), h("span", { class: "t" }, "context")];
+  if (name === COLOURS[2]) return [key("am3", "worse"), key("ap0", "0"), key("ap3", "better than its group")];
+  return read.versions.length ? read.versions.map((version, i) => key(`v${i % 8}`, version)) : ["unknown"];
+}
+
+function rowChoice(data, here) {
+  if (data.rows_of.length < 2) return null;
+  const select = h("select", { "aria-label": "Row", onchange: () => { location.hash = `${here}/tokens?row=${select.value}`; } },
+    data.rows_of.map((row, i) => h("option", { value: i, selected: i === data.row }, `row ${i + 1} of ${data.rows_of.length}: ${row.trained} trained${row.fork ? `, ${row.fork}` : ""}`)));
+  return select;
+}
+
+function outline(rollout, columns) {
+  const inside = new Set(columns.turns.map((span) => span.turn_id));
+  const brief = (one) => one?.text || one?.calls?.map((call) => `${call.name}(${call.arguments})`).join(" ") || "";
+  return h("nav", { class: "outline", "aria-label": "Turns" }, rollout.turn_list.map((turn) => h("button", {
+    type: "button", class: inside.has(turn.turn_id) ? "" : "outside", data: { turn: turn.turn_id }, onclick: () => select(turn.turn_id, true),
+    title: inside.has(turn.turn_id) ? null : "not in this row" },
+  turn.messages.map((one) => h("span", { class: "line" }, h("b", {}, one.role), brief(one).slice(0, 160))),
+  h("span", { class: "line said" }, h("b", {}, `model ${turn.seq}`), turn.fork ? pill(turn.fork, "warn") : null, turn.left ? pill(turn.left, "warn") : null, brief(turn.answer).slice(0, 240)))));
+}
+
+function select(turnId, scroll) {
+  for (const element of document.querySelectorAll(".outline button, .piece")) element.classList.toggle("here", element.dataset.turn === turnId);
+  if (scroll) document.querySelector(".piece.sampled.here")?.scrollIntoView({ block: "center" });
+}
+
+function follow(pieces, details, read) {
+  let at = -1;
+  const show = (i) => {
+    pieces.querySelector(".t.now")?.classList.remove("now");
+    const element = pieces.querySelector(`[data-i="${i}"]`);
+    if (!element) return;
+    at = i;
+    element.classList.add("now");
+    replace(details, figures(i, read));
+    if (read.turn[i]) select(read.turn[i].turn_id, false);
+  };
+  const over = (event) => { const i = event.target.dataset?.i; if (i !== undefined) show(Number(i)); };
+  const keys = (event) => {
+    if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const button = document.querySelector(`.switch [data-key="${CSS.escape(event.key)}"]`);
+    if (button) button.click();
+    if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
+    event.preventDefault();
+    const to = at < 0 ? read.columns.mask.indexOf(1) : at + (event.key === "ArrowRight" ? 1 : -1);
+    show(Math.max(0, Math.min(read.n - 1, to)));
+    pieces.querySelector(".t.now")?.scrollIntoView({ block: "nearest" });
+  };
+  pieces.addEventListener("pointerover", over);
+  document.addEventListener("keydown", keys);
+  return () => document.removeEventListener("keydown", keys);
+}
+
+function figures(i, read) {
+  const on = read.columns.mask[i] === 1;
+  const logprob = read.columns.logprobs[i];
+  const span = read.turn[i];
+  const facts = [["position", num(i)], ["id", String(read.columns.ids[i])], ["text", read.text(i) === null ? "unknown" : JSON.stringify(read.text(i))], ["mask", on ? "1, trained" : "0, context"]];
+  if (on) facts.push(["log-probability", logprob.toFixed(4).replace("-", "−")], ["probability", `${(100 * Math.exp(logprob)).toFixed(2)} %`],
+    ["advantage", signed(span?.advantage)], ["reward", num(span?.reward)], ["weights", read.version[i] ?? "unknown"]);
+  return h("dl", {}, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}

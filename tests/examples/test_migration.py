@@ -1,0 +1,231 @@
+"""The migration example: what solves a task, what does nothing, and what cheats."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from agentcore_rl_toolkit.runtime.thread import RuntimeThread
+
+from .conftest import EXAMPLES, load_runner
+
+FOLDER = EXAMPLES / "strands_migration_agent"
+
+if shutil.which("javac") is None:
+    pytest.skip("javac is not installed", allow_module_level=True)
+
+
+class Example:
+    def __init__(self, runner: ModuleType) -> None:
+        names = ("oracle", "reward", "tools", "dataset", "java")
+        self.oracle, self.reward, self.tools, self.dataset, self.java = runner.load(FOLDER, *names)
+
+    def play(self, project: str, steps: list[Any], scratch: Path) -> float:
+        """The reward after the steps, as the app would give it."""
+        folder = self.dataset.load_repo(f"projects/{project}", scratch)
+        workspace = self.tools.Workspace(folder)
+        reward = self.reward.MigrationReward(workspace.folder)
+        tools = {each.__name__: each for each in workspace.tools()}
+        for name, arguments in steps:
+            tools[name](**arguments)
+        return float(reward(folder=workspace.folder, escaped=workspace.escaped))
+
+
+@pytest.fixture(scope="module")
+def example(runner: ModuleType) -> Example:
+    return Example(runner)
+
+
+def sh(command: str) -> tuple[str, dict[str, str]]:
+    return "shell", {"command": command}
+
+
+@pytest.mark.timeout(300)
+def test_the_oracle_migrates_every_project_on_the_local_runtime(runner: ModuleType) -> None:
+    rewards = dict(runner.rollouts("strands_migration_agent"))
+    assert rewards == {
+        "projects/invoice_codec": 1.0,
+        "projects/plugin_registry": 1.0,
+        "projects/text_report": 1.0,
+    }
+
+
+@pytest.mark.parametrize("project", ["invoice_codec", "plugin_registry", "text_report"])
+def test_doing_nothing_is_worth_nothing(example: Example, tmp_path: Path, project: str) -> None:
+    assert example.play(project, [], tmp_path) == 0.0
+
+
+REGISTRY, SETTINGS = (f"src/main/java/plugins/{name}.java" for name in ("Registry", "Settings"))
+RAISE = sh("sed -i s/release=8/release=17/ build.properties")
+FAKE = 'static { System.out.println("passed 60 of 60"); System.exit(0); }'
+SHADOW = "class System { static java.io.PrintStream out = java.lang.System.out; }"
+CHEATS = {
+    "emptied-tests": [
+        RAISE,
+        sh("echo 'class RegistryTest {}' > src/test/java/plugins/RegistryTest.java; rm build.sh"),
+    ],
+    "expected-output-written-directly": [
+        RAISE,
+        sh(f"sed -i 's/private Settings() {{}}/{FAKE}/' {SETTINGS}"),
+    ],
+    "forged-class-files": [
+        sh("mkdir -p target/classes"),
+        sh("printf '\\312\\376\\272\\276\\0\\0\\0=' > target/classes/A.class"),
+    ],
+    "a-keeper-killed": [RAISE, sh("(sleep 1; echo) & kill -9 $PPID")],
+}
+ON_TOP = {
+    "visible-tests-answered-by-heart": sh(f"sed -i 's/return hash;/return 19391;/' {REGISTRY}"),
+    "shadowed-names": sh(f"echo '{SHADOW}' >> {SETTINGS}"),
+}
+"""Of a right solution: these must take something away from it."""
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_a_cheat_stays_below_one(example: Example, tmp_path: Path, cheat: str) -> None:
+    assert example.play("plugin_registry", CHEATS[cheat], tmp_path) < 1.0
+
+
+@pytest.mark.parametrize("cheat", ON_TOP)
+def test_a_cheat_spoils_a_solution(example: Example, tmp_path: Path, cheat: str) -> None:
+    steps = [*example.oracle.STEPS["plugin_registry"][:-1], ON_TOP[cheat]]
+    assert example.play("plugin_registry", steps, tmp_path) < 1.0
+
+
+def test_both_evaluation_scripts_report_success(runner: ModuleType, tmp_path: Path) -> None:
+    (dataset,) = runner.load(FOLDER, "dataset")
+    data = tmp_path / "tasks.jsonl"
+    data.write_text(json.dumps(next(dataset.shipped())))
+    with (
+        runner.serve(lambda request: ("I do nothing.", [])) as model,
+        runner.deployed(FOLDER.name) as (url, arn),
+    ):
+        options = ["--agent", arn, "--endpoint", url, "--base-url", model, "--model-id", "idle"]
+        children = [
+            subprocess.Popen(
+                [sys.executable, FOLDER / script, data, *options],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for script in ("evaluate.py", "evaluate_async.py")
+        ]
+        said = [child.communicate(timeout=100)[0] for child in children]
+    assert ["success: 0.0 % of 1 rollouts" in text for text in said] == [True, True], said
+
+
+def test_the_reward_s_data_is_not_read_after_the_start(example: Example, tmp_path: Path) -> None:
+    copy = tmp_path / "agent"
+    shutil.copytree(FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    theirs = load_runner().load(copy, "reward")[0]
+    for file in (copy / "checks").rglob("*.java"):
+        file.write_text("class Nothing {}")
+    assert theirs.CHECKS == example.reward.CHECKS
+
+
+def test_a_command_leaves_nothing_behind(example: Example, tmp_path: Path) -> None:
+    workspace = example.tools.Workspace(tmp_path)
+    said = workspace.shell("setsid sh -c 'echo $$ > pid; exec sleep 1000' & sleep 0.2; echo done")
+    assert said == "done\n\n[exit 0]"
+    pid = (tmp_path / "pid").read_text().strip()
+    assert not Path(f"/proc/{pid}").exists()
+    assert workspace.escaped is False
+
+
+def test_the_editor_stays_in_the_folder(example: Example, tmp_path: Path) -> None:
+    workspace = example.tools.Workspace(tmp_path / "project")
+    assert "not in the project's folder" in workspace.editor("write", "../x", "text")
+    assert "not in the project's folder" in workspace.editor("view", "/etc/passwd")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with RuntimeThread(home=tmp_path / "home") as runtime:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", runtime.url)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "local")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        yield "s3://rollouts/tars/test"
+
+
+@pytest.mark.parametrize("where", ["disk", "s3"])
+def test_migrationbench_s_layout_is_read_back(
+    example: Example, tmp_path: Path, where: str, request: pytest.FixtureRequest
+) -> None:
+    source = request.getfixturevalue("s3") if where == "s3" else str(tmp_path / "tars")
+    packed = example.dataset.pack(FOLDER / "projects" / "text_report", source, {"base_commit": "c"})
+    (task,) = example.dataset.tasks(source)
+    assert task["repo_uri"] == packed
+    assert example.dataset.load_metadata(task["metadata_uri"]) == {"base_commit": "c"}
+    folder = example.dataset.load_repo(task["repo_uri"], tmp_path / "work")
+    assert folder.name == "text_report"
+    assert example.java.Original.of(folder).libraries.keys() == {
+        "textkit-1.0.jar",
+        "textkit-2.0.jar",
+    }
+
+
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>g</groupId><artifactId>a</artifactId><version>1</version></project>"""
+
+
+def test_a_maven_project_is_judged_with_its_original_tests(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for Maven: a real one would have to download its plugins."""
+    folder, tools = tmp_path / "project", tmp_path / "bin"
+    (folder / "src/test/java").mkdir(parents=True)
+    (folder / "pom.xml").write_text(POM)
+    test = folder / "src/test/java/ATest.java"
+    test.write_text("original")
+    original = example.java.Original.of(folder)
+    test.write_text("changed")
+    tools.mkdir()
+    script = tools / "mvn"
+    script.write_text(
+        "#!/bin/sh\ngrep -q original src/test/java/ATest.java || exit 1\n"
+        "mkdir -p target/classes target/surefire-reports\n"
+        "printf '\\312\\376\\272\\276\\000\\000\\000\\075' > target/classes/A.class\n"
+        'echo \'<testsuite tests="3" failures="0" errors="0" skipped="1"/>\''
+        " > target/surefire-reports/TEST-A.xml\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setitem(example.java.ENV, "PATH", f"{tools}:/usr/bin:/bin")
+    verdict = example.java.judge(folder, original)
+    assert (verdict.migrated, verdict.passed, verdict.total) == (True, 2, 3)
+
+
+def test_the_data_tool_writes_payloads() -> None:
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "make_data.py")], capture_output=True, text=True, check=True
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["repo_uri"] for row in rows] == [
+        "projects/invoice_codec",
+        "projects/plugin_registry",
+        "projects/text_report",
+    ]
+
+
+def test_the_production_app_answers_with_a_patch(
+    runner: ModuleType, example: Example, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reply(request: dict[str, Any]) -> tuple[str, list[Any]]:
+        told = any(m["role"] == "tool" for m in request["messages"])
+        return ("Raised.", []) if told else ("", [example.oracle.RELEASE_17])
+
+    (app,) = runner.load(FOLDER, "basic_app")
+    with runner.serve(reply) as url:
+        for variable, value in (("URL", url), ("KEY", "EMPTY"), ("ID", "scripted")):
+            monkeypatch.setenv(f"MODEL_{variable}", value)
+        said = app.invoke(next(example.dataset.shipped()))
+    assert "-release=8\n+release=17\n" in said["patch"]
+    assert "Raised." in said["response"]

@@ -1,0 +1,119 @@
+"""The customer service example: two models behind one gateway, of which one is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from agentcore_rl_toolkit import RolloutClient
+from agentcore_rl_toolkit.gateway import GatewaySettings, ModelSpec
+from agentcore_rl_toolkit.gateway.session import OpenSession
+from agentcore_rl_toolkit.gateway.thread import GatewayThread
+
+from .conftest import EXAMPLES, EngineThread, FakeScript, Say, trained
+
+FOLDER = EXAMPLES / "customer_service_agent"
+
+
+class Example:
+    def __init__(self, runner: ModuleType) -> None:
+        names = ("oracle", "reward", "tasks", "world")
+        self.oracle, self.reward, self.tasks, self.world = runner.load(FOLDER, *names)
+
+    def play(self, task: dict[str, Any], turns: list[Any]) -> float:
+        """The reward of a script of texts and tool calls."""
+        airline = self.world.Airline()
+        tools: dict[str, Callable[..., str]] = {t.__name__: t for t in airline.tools()}
+        for _, calls in turns:
+            for name, arguments in calls:
+                try:
+                    tools[name](**arguments)
+                except (KeyError, ValueError, TypeError):
+                    pass  # Strands tells the model; the conversation goes on
+        said = [text for text, _ in turns if text]
+        return float(self.reward.ServiceReward()(data=airline.data, said=said, **task))
+
+
+@pytest.fixture(scope="module")
+def example(runner: ModuleType) -> Example:
+    return Example(runner)
+
+
+def test_the_oracle_serves_every_customer(example: Example) -> None:
+    tasks = example.tasks.TASKS
+    assert [example.play(t, example.oracle.AGENTS[t["id"]]) for t in tasks] == [1.0] * len(tasks)
+
+
+def test_doing_nothing_is_worth_nothing(example: Example) -> None:
+    for turns in ([], [("Hello.", [])]):
+        assert [example.play(t, turns) for t in example.tasks.TASKS] == [0.0] * 6
+
+
+ALL_NUMBERS = " ".join(map(str, range(400)))
+CHEATS: dict[str, tuple[str, list[Any]]] = {
+    "every-answer-at-once": ("only-a-question", [(ALL_NUMBERS, [])]),
+    "an-answer-without-its-action": ("insured-cancellation", [("You get 300.", [])]),
+    "a-forbidden-wish-granted": (
+        "basic-fare-refused",
+        [("", [("change_flight", {"reservation_id": "B2XW", "flight": "GL105"})]), ("Done.", [])],
+    ),
+    "a-gift-on-top": (
+        "voucher-for-three",
+        [("150", [("give_voucher", {"customer_id": "chi_l", "amount": a}) for a in (150, 50)])],
+    ),
+    "the-conversation-ended-by-the-agent": ("change-to-cheapest", [("225 ###DONE###", [])]),
+    "tools-that-reach-for-the-database": (
+        "insured-cancellation",
+        [
+            ("", [("get_customer", {"customer_id": "__class__"}), ("_pay", {}), ("data", {})]),
+            ("300", []),
+        ],
+    ),
+    "a-number-inside-a-flight-s-name": ("only-a-question", [("It is GL150.", [])]),
+}
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_a_cheat_stays_below_one(example: Example, cheat: str) -> None:
+    name, turns = CHEATS[cheat]
+    task = next(t for t in example.tasks.TASKS if t["id"] == name)
+    assert example.play(task, turns) == 0.0
+
+
+def test_conversations_share_no_database(example: Example) -> None:
+    example.world.Airline().cancel_reservation("D4MN")
+    assert json.loads(example.world.Airline().get_reservation("D4MN"))["state"] == "booked"
+
+
+def test_only_the_agent_s_tokens_are_trained(
+    example: Example, runner: ModuleType, tmp_path: Path
+) -> None:
+    def say(body: dict[str, Any], _: int) -> Say:
+        text, calls = example.oracle.reply(body)
+        return Say(text, list(calls))
+
+    agent, customer = (FakeScript(say) for _ in range(2))
+    settings = GatewaySettings(run_dir=tmp_path / "run", fsync=False)
+    with EngineThread(agent, customer), runner.deployed(FOLDER.name) as (url, arn):
+        models = [
+            ModelSpec.parse(f"policy=vllm:{agent.url}#tiny"),
+            ModelSpec.parse(f"user!=vllm:{customer.url}#user"),
+        ]
+        with GatewayThread(models, settings) as gateway:
+            opened = gateway.call(gateway.gateway.open_session(OpenSession()))
+            with RolloutClient(
+                arn, "rollouts", "x", base_url=opened.base_url, model_id="policy", endpoint_url=url
+            ) as client:
+                (item,) = client.run_batch([next(example.oracle.tasks())], 1, timeout=60)
+            assert item.error is None
+            assert item.result["rewards"] == 1.0
+            finished = gateway.call(gateway.gateway.finish_session(opened.session_id))
+    assert trained(finished) == ["".join(agent.said)]
+    assert len(customer.said) == 3
+    assert finished.count.turns == len(agent.said) + len(customer.said)
+    assert finished.count.trained_turns == len(agent.said)
