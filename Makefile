@@ -9,7 +9,7 @@ PIP_FLAGS ?=
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint unit test-backends example bench clean lock
+.PHONY: help demo test lint unit test-backends example docs bench clean lock
 
 help:
 	@echo "make demo    a Strands agent learns on this machine, in about five minutes"
@@ -17,6 +17,7 @@ help:
 	@echo "make example NAME=…   one of the agents under examples/, with its shipped tasks"
 	@echo "make test-backends    the tests against real vLLM, verl, Tinker (makes their environments)"
 	@echo "make bench   the figures of the README, each with its peers"
+	@echo "make docs    write docs/reference.md anew from the code"
 	@echo "make lock    write constraints.txt anew from the newest releases"
 	@echo "make clean   remove the virtual environment and caches"
 
@@ -48,6 +49,9 @@ BACKENDS ?= vllm verl tinker
 test-backends: $(STAMP)
 	@for name in $(BACKENDS); do $(PY) tests/backends/environment.py $$name || exit 1; done
 	$(PY) -m pytest tests/backends -m backends
+
+docs: $(STAMP)
+	@$(PY) docs/make_reference.py
 
 bench: $(STAMP)
 	@for b in benchmarks/*.py; do echo "== $$b"; $(PY) $$b || exit 1; done

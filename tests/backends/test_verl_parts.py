@@ -233,7 +233,7 @@ def test_workers_share_the_calls_that_a_run_may_make() -> None:
 def test_backends_that_start_themselves_say_where_to_look() -> None:
     assert runner("verl") is launch.run
     with pytest.raises(ConfigError, match="starts itself"):
-        runner("slime")
+        runner("rllm")
 
 
 # --- data -----------------------------------------------------------------------------------------
