@@ -22,7 +22,7 @@ SKYRL = "0.3.0"
 COOKBOOK = "0.4.1"
 VERL = "0.9.1"
 VERL_NEEDS = ("TransferQueue>=0.1.10", "pyzmq", "fastapi", "uvicorn", "cachetools", "httpx")
-SLIME_NEEDS = ("transformers", "ray[default]", "aiohttp", "httpx[http2]", "pytest", "pybase64")
+SLIME_NEEDS = ("transformers", "ray[default]", "aiohttp", "httpx[http2]", "pillow", "pylatexenc")
 REPOSITORY = Path(__file__).parents[2]
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 """Builds for CUDA that vLLM brings: beside a CPU torch they fail at import."""

@@ -44,7 +44,7 @@ async def test_every_view_shows_what_it_promises(dashboard: DashboardServer, pag
     assert await texts(page, "h1") == ["one"]
     assert "Reward" in " ".join(await texts(page, ".chart figcaption"))
     assert (await texts(page, "#where tfoot td"))[-1] == "100.0 %"
-    assert await page.evaluate("document.querySelectorAll('.timeline svg a').length") == 1
+    await page.until("document.querySelectorAll('.timeline svg a').length === 1")
     assert len(await texts(page, "#rollouts tbody tr")) == 8
     assert await page.evaluate("document.querySelectorAll('.plot svg path').length") >= 0
 

@@ -14,7 +14,6 @@ from fake_vllm import FakeVLLM
 from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.gateway import ModelSpec
 from agentcore_rl_toolkit.gateway.engines import make_engine
-from agentcore_rl_toolkit.gateway.fault import Refusal
 from agentcore_rl_toolkit.gateway.render import Renderer
 
 CHAT: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": "hi"}]}
@@ -129,7 +128,7 @@ async def test_untrained_model_is_recorded_and_gives_no_rows(make_door: Any, eng
 
 
 async def test_model_that_is_trained_needs_an_engine_with_ids() -> None:
-    with pytest.raises(Refusal, match="gives no token ids"):
+    with pytest.raises(ConfigError, match="gives no token ids"):
         ModelSpec("policy", ("chat:http://127.0.0.1:9",), train=True).pool()
     with pytest.raises(ConfigError, match="is not an engine"):
         make_engine("llama:http://x")

@@ -12,8 +12,8 @@ from agentcore_rl_toolkit.runtime.isolation import waiting
 from agentcore_rl_toolkit.runtime.isolation.inside import tree
 
 WAITS = {
-    "a lock": (True, "threading.Lock().acquire"),
-    "a lock, for a while": (False, "functools.partial(threading.Lock().acquire, timeout=99)"),
+    "a lock": (True, "held.acquire"),
+    "a lock, for a while": (False, "functools.partial(held.acquire, timeout=99)"),
     "a pipe": (True, "functools.partial(os.read, os.pipe()[0], 1)"),
     "a socket, for a while": (False, "functools.partial(select.select, [pair[0]], [], [], 99)"),
     "a socket": (True, "functools.partial(select.select, [pair[0]], [], [])"),
@@ -25,6 +25,8 @@ WAITS = {
 PROGRAM = """
 import functools, itertools, os, select, socket, sys, threading, time
 pair = socket.socketpair()
+held = threading.Lock()
+held.acquire()
 threading.Thread(target={what}, daemon=True).start()
 print(flush=True)
 select.epoll().poll(3600)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import itertools
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,8 @@ from .base import Limits
 from .inside import tree
 
 _PREFIX = "art-"
+_numbers = itertools.count(1)
+"""Of the groups of this process, whoever makes them."""
 REMOVE_S = 2.0
 WAITING = ThreadPoolExecutor(32, "control groups")
 """For what waits for the kernel. The event loop's own threads are few, and others need them."""
@@ -74,7 +77,6 @@ class Groups:
 
     def __init__(self, hierarchies: list[Hierarchy]) -> None:
         self._hierarchies = hierarchies
-        self._count = 0
 
     @property
     def memory(self) -> bool:
@@ -89,11 +91,11 @@ class Groups:
 
     def make(self, limits: Limits, processes: bool) -> Group:
         """``processes``: bound their number here; a user namespace of its own does it already."""
-        self._count += 1
+        number = next(_numbers)
         joined: list[Path] = []
         memory: Path | None = None
         for one in self._hierarchies:
-            path = one.folder / str(self._count)
+            path = one.folder / str(number)
             settings = _settings(one, limits, processes)
             if settings:
                 path.mkdir()

@@ -159,9 +159,9 @@ class ProcessTemplate:
     async def _start(self, spec: SessionSpec) -> SessionCompute:
         self._count += 1
         request = self.request(spec)
+        group = self._groups.make(self.agent.limits, processes=not self.own_processes)
         ours, theirs = wire.pair()
         opened = [ours, theirs]
-        group = self._groups.make(self.agent.limits, processes=not self.own_processes)
         try:
             log = os.open(spec.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
