@@ -6,12 +6,16 @@ python evaluate_async.py tasks.jsonl --agent ARN --base-url http://127.0.0.1:800
 from __future__ import annotations
 
 import asyncio
+import sys
+from pathlib import Path
 
-from evaluate import client_of, outcome, parse_arguments, summarise, tasks
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from evaluation import client_of, outcome, parse_arguments, summarise, tasks
 
 
 async def main() -> None:
-    options = parse_arguments()
+    options = parse_arguments("migration agent", concurrency=8, timeout=1800.0)
     outcomes = []
     async with client_of(options) as client:
         batch = client.run_batch_async(
