@@ -9,7 +9,7 @@ PIP_FLAGS ?=
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint unit test-backends example docs bench clean lock
+.PHONY: help demo test lint unit retest test-backends example docs bench clean lock
 
 help:
 	@echo "make demo    a Strands agent learns on this machine, in about five minutes"
@@ -41,6 +41,10 @@ lint: $(STAMP)
 
 unit: $(STAMP)
 	$(PY) -m pytest
+
+retest: lint
+	@$(PY) tests/failed.py
+	$(PY) -m pytest --lf --lfnf=none
 
 example: $(STAMP)
 	@$(PY) examples/run.py $(NAME)

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
 from agentcore_rl_toolkit.errors import AgentError
 from agentcore_rl_toolkit.sandbox import AsyncSandboxClient
 
-from ..runtime.conftest import Aws
+from ..runtime.conftest import ASGI_AGENT, Aws
 
 
 async def until(condition: object, what: str) -> None:
@@ -50,7 +51,11 @@ async def test_a_cancelled_command_is_ended(aws: Aws, arn: str) -> None:
         assert not (await box.exec(["test", "-d", f"/proc/{pid}"])).ok
 
 
-async def test_a_cancelled_start_leaves_no_session(aws: Aws, arn: str) -> None:
+async def test_a_cancelled_start_leaves_no_session(aws: Aws, tmp_path: Path) -> None:
+    agent = (ASGI_AGENT / "rl_app.py").read_text()
+    slow = agent.replace("import asyncio", "import asyncio, time\ntime.sleep(3)", 1)
+    (tmp_path / "rl_app.py").write_text(slow)
+    arn = aws.deploy(tmp_path, environmentVariables={"ART_ZYGOTE": "0"})
     async with AsyncSandboxClient(arn, endpoint_url=aws.url) as client:
         sid = "s" * 40
         start = asyncio.create_task(client.start(sid))
