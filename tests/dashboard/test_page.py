@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentcore_rl_toolkit.dashboard import DashboardServer
+from agentcore_rl_toolkit.dashboard.page import single_page
+from agentcore_rl_toolkit.dashboard.rollout import RolloutView
+from agentcore_rl_toolkit.dashboard.run import Run
 
 from .browser import CHROMIUM, Page, chromium, new_page
 from .sample import HOSTILE, Sample, Talk, conversation, said, turn, user, whole
@@ -27,6 +30,12 @@ def browser() -> Iterator[str]:
 async def page(browser: str) -> AsyncIterator[Page]:
     async with new_page(browser) as page:
         yield page
+
+
+def open_run(runs: Path, name: str) -> Run:
+    run = Run(runs / name)
+    run.poll()
+    return run
 
 
 async def texts(page: Page, selector: str) -> list[str]:
@@ -165,7 +174,30 @@ async def test_hostile_content_does_nothing(tmp_path: Path, page: Page) -> None:
             await page.evaluate("document.querySelectorAll('main img, iframe, style').length") == 0
         )
         own = [url for url in page.requests if not url.startswith((dashboard.url, "about:"))]
+    view = RolloutView(open_run(tmp_path, "<img src=x onerror=alert(1)>"), 0)
+    saved = tmp_path / "saved.html"
+    saved.write_text(single_page(view, evil), encoding="utf-8")
+    await page.open(f"{saved.as_uri()}#/run/{name}/rollout/0")
+    assert HOSTILE[0] in "".join(await texts(page, ".answer .text"))
+    assert await page.evaluate("window.pwned === undefined")
     assert own == []
+    assert page.console == []
+
+
+async def test_a_saved_page_needs_no_server(runs: Path, page: Page) -> None:
+    saved = runs / "saved.html"
+    saved.write_text(single_page(RolloutView(open_run(runs, "one"), 1)), encoding="utf-8")
+    await page.send("Page.navigate", url=saved.as_uri())
+    await page.until("document.getElementById('view')?.dataset.ready === '#/run/one/rollout/1'")
+    assert await texts(page, ".call b") == ["calculator"]
+    assert await texts(page, ".branch .fork") == ["branch: rewrite"]
+    await page.key("t")
+    await page.until("document.querySelectorAll('.box .t').length === 10")
+    await page.open(f"{saved.as_uri()}#/run/one/rollout/1/tokens?row=1")
+    assert "fork: rewrite" in await texts(page, ".piece .pill")
+    await page.open(f"{saved.as_uri()}#/run/one/rollout/2")
+    assert "one rollout only" in (await texts(page, "[role=alert]"))[0]
+    assert [url for url in page.requests if not url.startswith(("file:", "about:"))] == []
     assert page.console == []
 
 

@@ -1,4 +1,4 @@
-"""Figures on their way to TensorBoard and Weights & Biases."""
+"""Figures on their way to TensorBoard and Weights & Biases, rollouts to OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from agentcore_rl_toolkit.collect.record import Rollout, Timings
 from agentcore_rl_toolkit.errors import ConfigError
+from agentcore_rl_toolkit.rollout import Failure, FailureKind
 from agentcore_rl_toolkit.trainer import config as configs
+from agentcore_rl_toolkit.trainer.span import Spans
 from agentcore_rl_toolkit.trainer.tracker import Trackers
 
 RECORD = {"at": 1.0, "kind": "step", "step": 3, "reward": 0.5, "seconds": {"train": 2.0}, "x": "y"}
@@ -91,3 +94,49 @@ def test_a_package_that_is_missing_stops_before_the_run(
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ConfigError, match="pip install wandb"):
         Trackers(make(wandb={}), tmp_path)
+
+
+def rolled(failure: Failure | None = None) -> Rollout:
+    return Rollout(
+        task=0,
+        sample=1,
+        group_id="train-3-0",
+        rollout_id="train-3-0-1",
+        session_id="s",
+        rows=(),
+        reward=None if failure else 1.0,
+        result=None,
+        failure=failure,
+        attempts=2,
+        turns=2,
+        timings=Timings(queue_s=1.0, start_s=0.5, agent_s=2.0, model_s=3.0, finish_s=0.25),
+        metrics={},
+    )
+
+
+def test_a_rollout_becomes_a_span_with_its_stages_end_to_end() -> None:
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    kept = InMemorySpanExporter()
+    spans = Spans("run", kept)
+    spans.rollout("train", 3, rolled())
+    spans.rollout("train", 3, rolled(Failure(FailureKind.TIMEOUT, "too slow")))
+    spans._provider.force_flush()
+    stages, whole = kept.get_finished_spans()[:4], kept.get_finished_spans()[4]
+    assert [s.name for s in stages] == ["queue", "start", "agent", "finish"]
+    assert {s.parent.span_id for s in stages if s.parent} == {whole.context.span_id}
+    assert whole.parent is None
+    took = [round(((s.end_time or 0) - (s.start_time or 0)) / 1e9, 3) for s in (*stages, whole)]
+    assert took == [1.0, 0.5, 5.0, 0.25, 6.75]
+    assert dict(whole.attributes or {})["art.reward"] == 1.0
+    failed = kept.get_finished_spans()[-1]
+    assert not failed.status.is_ok
+    assert failed.status.description == "too slow"
+    assert dict(failed.attributes or {})["art.failure"] == "timeout"
+    spans.close()
+
+
+def test_missing_exporter_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter", None)
+    with pytest.raises(ConfigError, match="opentelemetry-exporter-otlp-proto-http"):
+        Trackers(make(opentelemetry=True), tmp_path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError
-from .show import console, escape, hint, plain_table
+from .show import console, escape, hint, plain_table, printable
 
 if TYPE_CHECKING:
     from ..dashboard.rollout import RolloutView
@@ -51,6 +51,9 @@ def show(
         str | None, typer.Option(help="Folder or name of its run. Default: the latest that has it.")
     ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Each token with its figures.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write it as one HTML file that needs no server.")
+    ] = None,
     runs_dir: RunsDir = DEFAULT,
 ) -> None:
     """Print one rollout: its conversation, its group, its result."""
@@ -58,6 +61,12 @@ def show(
 
     found = open_run(run, runs_dir) if run else run_with(rollout, runs_dir)
     view = RolloutView(found, place_of(found, rollout))
+    if html is not None:
+        from ..dashboard.page import single_page
+
+        html.write_text(single_page(view), encoding="utf-8")
+        console.print(f"{escape(str(html))} written: open it in a browser")
+        return
     answer = view.answer()
     print_head(answer)
     if tokens:
@@ -181,11 +190,6 @@ def figure(value: Any, form: str = ".3f") -> str:
 
 def share(value: Any) -> str:
     return f"{100 * value:.1f} %" if isinstance(value, int | float) else "-"
-
-
-def printable(text: Any) -> str:
-    """What agents wrote must not steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in str(text))
 
 
 def say(text: str, style: str | None = None) -> None:

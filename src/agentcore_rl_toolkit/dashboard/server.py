@@ -7,7 +7,7 @@
     /api/runs/{run}/events                    server-sent events
     /api/runs/{run}/sessions                  live sessions of its local runtime
     /api/runs/{run}/rollouts/{n}              one rollout; n is its place in the file, or its id
-    /api/runs/{run}/rollouts/{n}/tokens|log|export
+    /api/runs/{run}/rollouts/{n}/tokens|log|export|page
 
 ``DashboardServer`` owns the runs that were opened and the socket.
 """
@@ -28,6 +28,7 @@ from ..local import is_loopback
 from ..run import RunFolder, find_runs
 from .guard import HEADERS, Guard
 from .live import Runtime, stream
+from .page import single_page
 from .rollout import RolloutView
 from .run import PAGE, Run
 from .token import token_answer
@@ -103,6 +104,7 @@ class DashboardServer:
             web.get(rollout + "/tokens", self._json(self._tokens)),
             web.get(rollout + "/log", self._log),
             web.get(rollout + "/export", self._export),
+            web.get(rollout + "/page", self._saved_page),
         ]
 
     # --- what is asked for ------------------------------------------------------------------------
@@ -192,9 +194,15 @@ class DashboardServer:
     async def _export(self, request: web.Request) -> web.Response:
         view = await asyncio.to_thread(self._rollout, request)
         body = await asyncio.to_thread(lambda: encode(view.export()))
-        safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in view.head.rollout_id)
-        saved = {"Content-Disposition": f'attachment; filename="{safe or "rollout"}.json"'}
-        return web.Response(body=body, content_type="application/json", headers=HEADERS | saved)
+        headers = HEADERS | saved_as(view, "json")
+        return web.Response(body=body, content_type="application/json", headers=headers)
+
+    async def _saved_page(self, request: web.Request) -> web.Response:
+        view = await asyncio.to_thread(self._rollout, request)
+        log = await self.runtime.log(view.run, view.head.session_id)
+        text = await asyncio.to_thread(single_page, view, log)
+        headers = HEADERS | saved_as(view, "html")
+        return web.Response(text=text, content_type="text/html", headers=headers)
 
     # --- the page ---------------------------------------------------------------------------------
 
@@ -218,6 +226,12 @@ _encoder = msgspec.json.Encoder(enc_hook=str)
 
 def encode(value: Any) -> bytes:
     return _encoder.encode(value)
+
+
+def saved_as(view: RolloutView, suffix: str) -> dict[str, str]:
+    safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in view.head.rollout_id)
+    name = f"{safe or 'rollout'}.{suffix}"
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
 def number(query: Any, name: str) -> int | None:

@@ -103,6 +103,8 @@ class TrackConfig:
     """Into the run folder's ``tensorboard``."""
     wandb: dict[str, Any] | None = None
     """Arguments of ``wandb.init``, such as ``{project: math, mode: offline}``."""
+    opentelemetry: bool = False
+    """A span for every rollout and its stages, sent where the ``OTEL_*`` variables say."""
 
 
 @dataclasses.dataclass(frozen=True)

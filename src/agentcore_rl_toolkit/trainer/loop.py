@@ -137,7 +137,7 @@ def check_same(config: TrainConfig, folder: RunFolder) -> None:
 
 FREE = frozenset(
     {"run_dir", "agent.endpoint_url", "agent.tps_limit", "rollout.max_concurrent", "model.threads"}
-    | {"track", "track.tensorboard", "track.wandb"}
+    | {"track", "track.tensorboard", "track.wandb", "track.opentelemetry"}
     | {"model.device", "loop.eval_every", "loop.save_every", "loop.keep_checkpoints"}
 )
 """What may differ: it changes how fast a run is, not what it computes."""
@@ -177,6 +177,7 @@ class Loop:
             body = msgspec.json.encode(rollout.result)
             self.out.result(result_name(rollout.session_id), body)
         self.out.rollout({"at": time.time(), "phase": phase, "step": step, **rollout.record()})
+        self.trackers.rollout(phase, step, rollout)
         self.view.rollout(phase, step, rollout)
 
     async def run(self, stand: Stand) -> Outcome:

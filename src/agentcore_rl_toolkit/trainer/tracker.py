@@ -1,4 +1,4 @@
-"""The run's figures, sent on to TensorBoard or Weights & Biases where that is asked for.
+"""The run's figures, sent on to TensorBoard, Weights & Biases or OpenTelemetry where asked for.
 
 The run folder always has them; a tracker is a copy for other eyes, so one that fails is reported
 once and dropped, and training goes on. What cannot be imported is an error before the run starts.
@@ -14,8 +14,10 @@ from typing import Any, Protocol
 
 import yaml  # type: ignore[import-untyped]
 
+from ..collect.record import Rollout
 from ..errors import ConfigError
 from .config import TrainConfig
+from .span import Spans
 
 logger = logging.getLogger(__name__)
 
@@ -69,10 +71,22 @@ class Trackers:
 
     def __init__(self, config: TrainConfig, run_dir: Path) -> None:
         self._all: list[Tracker] = []
+        self._spans: Spans | None = None
         if config.track.tensorboard:
             self._all.append(TensorBoard(run_dir / "tensorboard"))
         if config.track.wandb is not None:
             self._all.append(WandB(run_dir, config.track.wandb, config.resolved()))
+        if config.track.opentelemetry:
+            self._spans = Spans(run_dir.name)
+
+    def rollout(self, phase: str, step: int, rollout: Rollout) -> None:
+        if self._spans is None:
+            return
+        try:
+            self._spans.rollout(phase, step, rollout)
+        except Exception:
+            logger.exception("tracker=<Spans> | dropped")
+            self._spans = None
 
     def put(self, record: Mapping[str, Any]) -> None:
         """A line of ``metrics.jsonl``."""
@@ -94,7 +108,7 @@ class Trackers:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        for tracker in self._all:
+        for tracker in (*self._all, *([self._spans] if self._spans else [])):
             try:
                 tracker.close()
             except Exception:

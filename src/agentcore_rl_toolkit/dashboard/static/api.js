@@ -1,8 +1,18 @@
-// The server's answers, and its events.
+// The server's answers, and its events; in a page that holds one rollout, what was kept of them.
+
+const kept = document.getElementById("kept");
+const answers = kept ? JSON.parse(kept.textContent) : null;
+
+// Where a page of one rollout begins; null on a server's page.
+export const start = answers ? answers[""] : null;
 
 export async function get(path, query = {}) {
   const asked = new URLSearchParams(Object.entries(query).filter(([, v]) => v !== "" && v !== null && v !== undefined));
   const tail = asked.size ? `?${asked}` : "";
+  if (answers) {
+    if (path + tail in answers) return answers[path + tail];
+    throw new Error("this page holds one rollout only; the others are in the dashboard of the run");
+  }
   const answer = await fetch(`/api/${path}${tail}`);
   if (!answer.ok) throw new Error((await answer.text()) || `${answer.status} ${answer.statusText}`);
   return answer.json();

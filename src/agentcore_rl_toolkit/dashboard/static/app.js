@@ -1,5 +1,6 @@
 // The page: which view the address asks for, the trail above it, and the keys.
 
+import { start } from "./api.js";
 import { h, put, replace } from "./dom.js";
 import { rolloutView } from "./rollout.js";
 import { runView } from "./run.js";
@@ -103,5 +104,6 @@ document.addEventListener("click", (event) => {
   if (row && !event.target.closest("a, button, input") && !String(getSelection())) location.hash = row.dataset.href;
 });
 document.getElementById("keys").addEventListener("click", openHelp);
+if (start && !location.hash) history.replaceState(null, "", start);
 window.addEventListener("hashchange", go);
 go();

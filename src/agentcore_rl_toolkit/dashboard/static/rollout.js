@@ -1,6 +1,6 @@
 // One rollout: the conversation as a tree, its siblings, what came of it and how to run it again.
 
-import { get, runPath } from "./api.js";
+import { get, runPath, start } from "./api.js";
 import { stack } from "./chart.js";
 import { copyButton, h, pill, put, section } from "./dom.js";
 import { fixed, num, seconds, signed, STAGE_NAMES, STAGES, when } from "./format.js";
@@ -107,7 +107,7 @@ async function sides(run, data) {
       h("div", { class: "legend" }, parts.filter((part) => part.value > 0).map((part) => h("span", { class: `key c${part.colour}` }, part.name, h("b", {}, part.text))))),
     section("Group", h("span", { class: "muted" }, `${data.group.length} rollout${data.group.length > 1 ? "s" : ""} of this task`), group(run, data)),
     data.rerun ? section("Run again", copyButton(data.rerun), h("pre", { class: "command" }, data.rerun)) : null,
-    section("Result", h("a", { class: "small", href: `${base}/export`, download: "" }, "export all"), data.result === null ? h("p", { class: "none" }, "none was kept") : h("pre", {}, JSON.stringify(data.result, null, 2))),
+    section("Result", start ? null : [h("a", { class: "small", href: `${base}/page`, download: "" }, "save page"), " ", h("a", { class: "small", href: `${base}/export`, download: "" }, "export all")], data.result === null ? h("p", { class: "none" }, "none was kept") : h("pre", {}, JSON.stringify(data.result, null, 2))),
     section("Agent's log", null, log === null ? h("p", { class: "none" }, "no runtime that is up has it") : h("pre", {}, log || "it printed nothing")),
   ];
 }
