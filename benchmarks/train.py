@@ -4,7 +4,7 @@
 without gateway, sessions and Strands. ``--control`` replaces rewards by chance, which must leave
 the curve flat. Success is measured as training samples (greedy would mislead: it moves by drift).
 
-python benchmarks/train.py --in-process --steps 80
+python benchmarks/train.py --in-process --steps 80 [--json FILE]
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import report
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
@@ -81,6 +83,7 @@ async def in_process(options: argparse.Namespace) -> int:
         after = await evaluate("after")
     print("\nby story: " + " ".join(f"{value:.0%}" for value in by_story.values()))
     summary(before, after, spent, options.steps, sampled_tokens, worst)
+    write(before, after, spent, options, sampled_tokens, worst)
     return 0
 
 
@@ -123,6 +126,25 @@ def summary(
     print(f"held-out success: {before:.1%} -> {after:.1%}")
 
 
+def write(
+    before: float,
+    after: float,
+    spent: dict[str, float],
+    options: argparse.Namespace,
+    tokens: int,
+    worst: float,
+) -> None:
+    found = report.Report()
+    name = f"held-out success after {options.steps} steps, engine and trainer alone"
+    found.row(name, "%", 100 * after, peers={"before": 100 * before}, higher=True)
+    for part in ("sampling", "training"):
+        found.row(f"{part}, a step", "s", spent[part] / options.steps)
+    found.row("sampled tokens/s", "/s", tokens / spent["sampling"], higher=True)
+    name = "captured and trainer log-probabilities, largest difference"
+    found.row(name, "", worst, aim=1e-4)
+    found.write(options.json)
+
+
 def gpu_memory() -> str:
     import torch
 
@@ -139,7 +161,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lr", type=float, default=8e-4)
-    parser.add_argument("--kl", type=float, default=0.0, help="weight of the pull to the start")
+    parser.add_argument("--kl", type=float, default=0.03, help="weight of the pull to the start")
     parser.add_argument("--normalise", default="token", choices=["rollout", "token"])
     parser.add_argument("--batch-tokens", type=int, default=8192)
     parser.add_argument("--evaluate", type=int, default=192, help="held-out problems")
@@ -147,6 +169,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=0, help="0: as torch chooses")
     parser.add_argument("--device", default=None)
     parser.add_argument("--model", type=Path, default=None)
+    report.option(parser)
     options = parser.parse_args()
     if options.threads:
         import torch

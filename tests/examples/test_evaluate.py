@@ -39,9 +39,9 @@ def test_the_evaluation_script_prints_each_reward_and_the_success(
         runner.serve(oracle.reply) as model,
         runner.deployed(name, entry, environment) as (url, arn),
     ):
+        asked = ["--agent", arn, "--base-url", model, "--model-id", "scripted"]
         done = subprocess.run(
-            [sys.executable, EXAMPLES / name / script, data, "--agent", arn, "--base-url", model]
-            + ["--model-id", "scripted", "--concurrency", "1"],
+            [sys.executable, EXAMPLES / name / script, data, *asked, "--concurrency", "1"],
             capture_output=True,
             text=True,
             env={**os.environ, "AWS_ENDPOINT_URL": url},

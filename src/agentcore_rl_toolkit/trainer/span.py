@@ -38,16 +38,17 @@ class Spans:
 
     def rollout(self, phase: str, step: int, rollout: Rollout) -> None:
         from opentelemetry import trace
+        from opentelemetry.context import Context
 
         timings = rollout.timings
         at = time.time_ns() - _ns(timings.total_s)
         whole = self._tracer.start_span(
-            "rollout", context=trace.Context(), start_time=at, attributes=_facts(rollout)
+            "rollout", context=Context(), start_time=at, attributes=_facts(rollout)
         )
         whole.set_attributes({"art.phase": phase, "art.step": step})
         if rollout.failure is not None:
             whole.set_status(trace.StatusCode.ERROR, rollout.failure.message)
-        inside = trace.set_span_in_context(whole, trace.Context())
+        inside = trace.set_span_in_context(whole, Context())
         for name, seconds in (
             ("queue", timings.queue_s),
             ("retry", timings.retry_s),
@@ -68,7 +69,9 @@ class Spans:
 
 
 def _otlp() -> Any:
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # type: ignore[import-not-found, unused-ignore]
+        OTLPSpanExporter,
+    )
 
     return OTLPSpanExporter()
 

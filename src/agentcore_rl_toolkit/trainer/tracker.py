@@ -108,7 +108,8 @@ class Trackers:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        for tracker in (*self._all, *([self._spans] if self._spans else [])):
+        held: list[Tracker | Spans] = [*self._all, *([self._spans] if self._spans else [])]
+        for tracker in held:
             try:
                 tracker.close()
             except Exception:
