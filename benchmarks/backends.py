@@ -4,7 +4,7 @@ Rollouts are those of a tool-using agent, made by the real graph: a long first p
 tool results between them, in every fourth a sub-agent with a history of its own and a turn that
 was asked again. Collecting is not measured here (see rollouts.py): the bridge begins with rows.
 
-python benchmarks/backends.py [--turns 8] [--prompt 1500] [--sampled 120]
+python benchmarks/backends.py [--turns 8] [--prompt 1500] [--sampled 120] [--json FILE]
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import report
 
 from agentcore_rl_toolkit.backends import trl
 from agentcore_rl_toolkit.backends.base import samples
@@ -161,6 +162,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--prompt", type=int, default=1500)
     parser.add_argument("--sampled", type=int, default=120)
+    report.option(parser)
     options = parser.parse_args()
     made = [make(number, options) for number in range(ROLLOUTS)]
     rollouts, delivered = [one for one, _ in made], sum(n for _, n in made)
@@ -170,6 +172,7 @@ def main() -> None:
     print(
         f"{'':9}{'CPU ms':>8}{'wall ms':>9}{'rows':>7}{'trained/delivered':>19}{'re-sent/turn':>14}"
     )
+    found, least = report.Report(), 1.0
     for name, export in EXPORTS.items():
         cpu, wall, (rows, tokens, trained) = measure(export, rollouts)
         print(
@@ -177,6 +180,11 @@ def main() -> None:
             f"{rows / ROLLOUTS:7.2f}{trained / delivered:19.3f}{(tokens - unique) / turns:14.1f}"
         )
         assert trained == delivered, name
+        least = min(least, trained / delivered)
+        found.row(f"CPU of the bridge to {name}, a rollout", "ms", 1e3 * cpu / ROLLOUTS)
+    name = f"trained of delivered tokens, as handed to {', '.join(EXPORTS)}"
+    found.row(name, "", least, aim=1.0, higher=True, headline=True)
+    found.write(options.json)
 
 
 def distinct(one: Rollout) -> int:

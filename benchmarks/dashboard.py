@@ -6,7 +6,9 @@ the best of the next five; on a machine that does other things too, look at the 
 time. Memory is what that process holds of its own afterwards (mapped files
 belong to the system). Writing is the CPU time that a caller of the journal spends on one turn.
 
-python benchmarks/dashboard.py
+A tenth, a hundredth and so on of the rollouts are asked too, to see what grows.
+
+python benchmarks/dashboard.py [--rollouts 100000] [--json FILE]
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+import report
+
 from agentcore_rl_toolkit.run import Journal, RunFolder, SessionOpened
 from agentcore_rl_toolkit.run.frame import encode
 from agentcore_rl_toolkit.run.segment import HEADER, seal_frame, segment_path
@@ -33,6 +37,8 @@ GROUP = 8
 LONG_TURNS = 50
 LONG_TOKENS = 32_000
 SEGMENT_BYTES = 64 << 20
+AIMS = {"list of runs": 1000, "run: curves and sums": 1000, "rollout of 50 turns, 32k tokens": 1000}
+"""Milliseconds of the first answer, at 100,000 rollouts."""
 
 
 def main() -> int:
@@ -40,26 +46,45 @@ def main() -> int:
     parser.add_argument("--rollouts", type=int, default=100_000)
     parser.add_argument("--turns", type=int, default=10, help="of each rollout")
     parser.add_argument("--folder", type=Path, help="keep the run here, or use the one there")
+    report.option(parser)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="art-dashboard-") as own:
-        base = options.folder or Path(own)
-        run = RunFolder(base / "large")
-        if not run.exists():
-            write_run(run, options.rollouts, options.turns)
-        size = sum(path.stat().st_size for path in run.path.rglob("*") if path.is_file())
-        print(
-            f"{options.rollouts:,} rollouts, {options.rollouts * options.turns:,} turns, ", end=""
-        )
-        print(f"{size / 1e9:.2f} GB")
-        measure(base, options.rollouts)
-        measure_writing()
+    found = report.Report()
+    grown: dict[str, dict[float, float]] = {"curves": {}, "table": {}, "memory": {}}
+    sizes = [n for n in (100, 1_000, 10_000) if n < options.rollouts]
+    for size in (*sizes, options.rollouts):
+        with tempfile.TemporaryDirectory(prefix="art-dashboard-") as own:
+            kept = options.folder if size == options.rollouts else None
+            took, held = one_size(kept or Path(own), size, options.turns)
+        grown["curves"][size] = took["run: curves and sums"]
+        grown["table"][size] = took["table, first page"]
+        grown["memory"][size] = held / 1e6
+    for name, cold in took.items():
+        found.row(f"dashboard, {name}, first answer", "ms", cold, aim=AIMS.get(name))
+    found.row("dashboard, memory", "MB", held / 1e6, aim=300, headline=True)
+    name = f"dashboard, curves of {options.rollouts:,} rollouts, first answer"
+    found.row(name, "ms", took["run: curves and sums"], aim=1000, headline=True)
+    found.row("writing a turn, CPU of the caller", "µs", measure_writing() * 1e6, aim=50)
+    memory = {"dashboard": grown.pop("memory")}
+    found.curve("Dashboard by rollouts: first answer", "rollouts of the run", "ms", grown)
+    found.curve("Dashboard by rollouts: memory", "rollouts of the run", "MB", memory)
+    found.write(options.json)
     return 0
+
+
+def one_size(base: Path, rollouts: int, turns: int) -> tuple[dict[str, float], float]:
+    run = RunFolder(base / "large")
+    if not run.exists():
+        write_run(run, rollouts, turns)
+    size = sum(path.stat().st_size for path in run.path.rglob("*") if path.is_file())
+    print(f"{rollouts:,} rollouts, {rollouts * turns:,} turns, {size / 1e9:.2f} GB")
+    return measure(base, rollouts)
 
 
 # --- asking -----------------------------------------------------------------------------------
 
 
-def measure(base: Path, rollouts: int) -> None:
+def measure(base: Path, rollouts: int) -> tuple[dict[str, float], float]:
+    """Milliseconds of each first answer, and bytes of memory."""
     command = [sys.executable, "-m", "agentcore_rl_toolkit.cli.main", "dashboard", str(base)]
     child = subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True)
     try:
@@ -76,15 +101,17 @@ def measure(base: Path, rollouts: int) -> None:
             "its tokens": f"api/runs/large/rollouts/{rollouts}/tokens",
         }
         print(f"{'':34}{'cold':>10}{'its CPU':>10}{'warm':>10}{'size':>12}")
+        took = {}
         for name, path in asked.items():
             before = cpu_of(child.pid)
             cold, size = timed(f"{url}/{path}")
-            cpu = cpu_of(child.pid) - before
+            cpu, took[name] = cpu_of(child.pid) - before, cold * 1e3
             warm = min(timed(f"{url}/{path}")[0] for _ in range(5))
             spent = f"{cold * 1e3:7.0f} ms{cpu * 1e3:7.0f} ms"
             print(f"{name:34}{spent}{warm * 1e3:7.0f} ms{size / 1e3:9.1f} kB")
         held, mapped = memory_of(child.pid)
         print(f"memory of the dashboard: {held / 1e6:.0f} MB of its own, {mapped / 1e6:.0f} mapped")
+        return took, held
     finally:
         child.terminate()
         child.wait()
@@ -115,7 +142,7 @@ def memory_of(pid: int) -> tuple[int, int]:
 # --- writing ----------------------------------------------------------------------------------
 
 
-def measure_writing(turns: int = 5_000) -> None:
+def measure_writing(turns: int = 5_000) -> float:
     """What one turn costs the loop that awaits it; the journal's own thread does the rest."""
 
     async def write(journal: Journal) -> float:
@@ -133,6 +160,7 @@ def measure_writing(turns: int = 5_000) -> None:
         finally:
             journal.close()
     print(f"writing a turn: {cost * 1e6:.0f} us of the caller's CPU time")
+    return cost
 
 
 def write_run(run: RunFolder, rollouts: int, turns: int) -> None:

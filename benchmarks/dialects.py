@@ -1,6 +1,6 @@
 """What a captured turn costs in each API: chat, messages, responses.
 
-    python benchmarks/dialects.py [--rounds 3] [--quick]
+    python benchmarks/dialects.py [--rounds 3] [--quick] [--json FILE]
 
 CPU of the gateway's process alone, in microseconds. The first rows are the stand-in for vLLM and
 the load of ``gateway.py``: answers of 256 tokens, in 256 events when streaming. The others are
@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import report
 from tools.honest_engine import ANSWER
 
 from gateway import ANSWER_TOKENS, SERVE_OURS, Bench, Subject, free_port, process
@@ -179,10 +180,31 @@ def table(rounds: list[dict[str, dict[str, float]]]) -> Iterator[str]:
         yield f"| {key} | " + " | ".join(f"{cell:,.0f}" for cell in cells) + " |"
 
 
+def rows(rounds: list[dict[str, dict[str, float]]]) -> report.Report:
+    found = report.Report()
+    growths = (
+        ("earlier turns", TURNS, "a turn after {}"),
+        ("thousand tokens of prompt", TOKENS, "a turn on {}k tokens"),
+    )
+    for key in ("a request", "a streamed request"):
+        for dialect in DIALECTS:
+            found.row(f"CPU of {key}, {dialect}", "µs", [one[dialect][key] for one in rounds])
+    for what, sizes, key in growths:
+        cost = {d: {n: [one[d][key.format(n)] for one in rounds] for n in sizes} for d in DIALECTS}
+        found.curve(f"CPU of a turn by {what}", what, "µs of CPU", cost)
+        for dialect in DIALECTS:
+            first, last = cost[dialect][sizes[0]], cost[dialect][sizes[-1]]
+            grown = [b / a for a, b in zip(first, last, strict=True)]
+            name = f"CPU of a turn, {sizes[-1]} beside {sizes[0]} {what}, {dialect}"
+            found.row(name, "times", grown, aim=2, headline=dialect == "chat")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="fewer requests and sessions")
+    report.option(parser)
     options = parser.parse_args()
     rounds = []
     with tempfile.TemporaryDirectory(prefix="art-bench-") as folder:
@@ -193,6 +215,7 @@ def main() -> None:
             one.run()
             rounds.append(one.found)
         print("\n".join(table(rounds)))
+        rows(rounds).write(options.json)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Peers: transformers' ``generate`` (one padded batch, all sequences of one length
 and transformers' own continuous batching. Every row is prompts of equal length, all asked at once;
 the best of three rounds counts. Log-probabilities are compared with a plain forward pass.
 
-python benchmarks/engine.py
+python benchmarks/engine.py [--quick] [--json FILE]
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+import report
 import torch
 
 CASES = ((40, 12), (400, 32))
 """(prompt tokens, sampled tokens)"""
 CONCURRENT = (1, 8, 64)
-ROUNDS = 3
 
 
 def make_model(device: str, layers: int, width: int) -> Any:
@@ -136,9 +136,9 @@ def continuous(model: Any) -> Callable[[list[list[int]], int], Any]:
     return run
 
 
-def measure(run: Any, count: int, length: int, sampled: int) -> float:
+def measure(run: Any, count: int, length: int, sampled: int, rounds: int) -> float:
     best = 0.0
-    for round_ in range(ROUNDS):
+    for round_ in range(rounds):
         asked = prompts(count, length, round_)
         started = time.perf_counter()
         done = run(asked, sampled)
@@ -154,7 +154,12 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="the short case alone, two rounds")
+    report.option(parser)
     options = parser.parse_args()
+    if options.quick:
+        options.rounds = 2
     if options.threads:
         torch.set_num_threads(options.threads)
     model = make_model(options.device, options.layers, options.width)
@@ -164,12 +169,24 @@ def main() -> None:
     runs = {"engine": engine, "generate": generate(model), "continuous": continuous(model)}
     names = "".join(f"{name:>14}" for name in runs)
     print(f"{'prompt':>7}{'sampled':>9}{'at once':>9}{names}")
-    for length, sampled in CASES:
+    found, peers = report.Report(), list(runs)[1:]
+    for length, sampled in CASES[:1] if options.quick else CASES:
         for count in CONCURRENT:
-            speeds = [measure(run, count, length, sampled) for run in runs.values()]
+            speeds = [measure(run, count, length, sampled, options.rounds) for run in runs.values()]
+            found.row(
+                f"engine, tokens/s, {count} at once, {length} in and {sampled} out",
+                "/s",
+                speeds[0],
+                higher=True,
+                peers={f"transformers' {n}": v for n, v in zip(peers, speeds[1:], strict=True)},
+                headline=count == CONCURRENT[-1] and length == CASES[0][0],
+            )
             figures = "".join(f"{speed:>14.0f}" for speed in speeds)
             print(f"{length:>7}{sampled:>9}{count:>9}{figures}", flush=True)
     print(f"largest |log-probability - forward pass| of the engine: {engine.worst:.1e}")
+    name = "engine, largest difference of a log-probability from a forward pass"
+    found.row(name, "", engine.worst, aim=1e-5 if options.device == "cpu" else None)
+    found.write(options.json)
     engine.stop()
     runs["continuous"].stop()  # type: ignore[attr-defined]
 

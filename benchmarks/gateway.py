@@ -1,6 +1,6 @@
 """What capture costs: this gateway beside a direct connection, nginx and its peers, in one run.
 
-    python benchmarks/gateway.py [--rounds 3] [--only direct,gateway] [--quick]
+    python benchmarks/gateway.py [--rounds 3] [--only direct,gateway] [--quick] [--json FILE]
 
 ``benchmarks/tools`` holds ``loadgen.c`` and ``fakevllm.c``: a closed-loop load generator and a
 stand-in for vLLM, both compiled into a temporary folder. Rounds are interleaved, so that a noisy
@@ -28,22 +28,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import report
+
 SESSION_PATH = "/sessions/%s/v1/chat/completions"
 PLAIN_PATH = "/v1/chat/completions"
 ANSWER_TOKENS = 256
 
 SERVE_OURS = """
-import asyncio, gc, sys
+import sys
 from pathlib import Path
 import uvloop
-from agentcore_rl_toolkit.gateway import Gateway, GatewaySettings, ModelSpec
-async def main():
-    settings = GatewaySettings(port=int(sys.argv[2]), run_dir=Path(sys.argv[3]), open=True)
-    model = ModelSpec.parse(f"policy=vllm:http://127.0.0.1:{sys.argv[1]}#fake-model")
-    async with Gateway([model], settings):
-        gc.freeze()
-        await asyncio.Event().wait()
-uvloop.run(main())
+from agentcore_rl_toolkit.gateway import GatewaySettings, ModelSpec
+from agentcore_rl_toolkit.gateway.server import serve
+settings = GatewaySettings(port=int(sys.argv[2]), run_dir=Path(sys.argv[3]), open=True)
+model = ModelSpec.parse(f"policy=vllm:http://127.0.0.1:{sys.argv[1]}#fake-model")
+uvloop.run(serve([model], settings))
 """
 SERVE_ACR = """
 import sys
@@ -217,6 +216,27 @@ MEASURES = {
 }
 
 
+OURS, RLLM, ACR = "this gateway", "rllm-model-gateway", "agentcore-rl-toolkit 0.2.0"
+AIMS: dict[str, dict[str, Any]] = {
+    "cpu_us": {"aim": 1, "times": {RLLM: 5, ACR: 3}, "headline": True},
+    "rps": {"higher": True, "times": {RLLM: 8, ACR: 4}, "headline": True},
+    "stream_cpu_us": {"aim": 4, "times": {RLLM: 5}, "headline": True},
+    "stream_rps": {"higher": True},
+    "turn_cpu_us": {"aim": 3, "headline": True},
+    "slow_errors": {"aim": 0},
+    "rss_mb": {"aim": 50, "headline": True},
+    "lag_ms": {"aim": 50},
+    "long_mb": {"aim": 2},
+}
+ADDED = {
+    "p50_1_ms": ("p50 added at concurrency 1, ms", 1.0, 1.5),
+    "slow_p50_s": ("p50 added with a 2 s engine, 1,000 in flight, ms", 1e3, 50.0),
+}
+"""Of what is measured against the direct connection: title, factor to its unit, aim."""
+ONLY_OURS = ("lag_ms", "long_mb")
+NAMES = {"rllm": RLLM, "acr": ACR, "litellm": "LiteLLM proxy (no capture)"}
+
+
 class Round:
     """All measures of one subject, once."""
 
@@ -280,7 +300,8 @@ class Round:
     def _small(self, port: int, pid: int) -> None:
         small, scale = self.bench.bodies["small"], 4 if self.bench.quick else 1
         slow = 8 if self.subject.name not in ("direct", "nginx", "this gateway") else 1
-        self._measured(port, pid, 200, "w", conc=16, bodies=small, episode=8)
+        # every connection once, so that what a connection costs is not taken for growth
+        self._measured(port, pid, 256, "w", conc=256, bodies=small, episode=8)
         memory, count = rss_mb(pid), 8_000 // scale // slow
         result = self._measured(port, pid, count, "a", conc=256, bodies=small, episode=8)
         self.found["rps"], self.found["cpu_us"] = result["rps"], result["cpu_us"]
@@ -323,7 +344,7 @@ class Round:
             f"e{self.number}",
             conc=1000,
             requests=3000,
-            seconds=30,
+            seconds=15 if self.bench.quick else 30,
             bodies=self.bench.bodies["small"],
             ramp_us=2000,
         )
@@ -461,6 +482,33 @@ def table(names: list[str], results: dict[str, list[dict[str, float]]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
+def rows(results: dict[str, list[dict[str, float]]], absent: dict[str, str]) -> report.Report:
+    """The same figures, beside their aims."""
+    found = report.Report()
+    others = [name for name in results if name not in (OURS, "direct")]
+    why = {NAMES.get(key, key): reason.splitlines()[0][:80] for key, reason in absent.items()}
+
+    def values(name: str, key: str, less: float, factor: float) -> Any:
+        return [factor * (one[key] - less) for one in results[name] if key in one] or "no answer"
+
+    for key, title in MEASURES.items() if OURS in results else ():
+        less, factor, more = 0.0, 1e-3 if key.endswith("_us") else 1.0, AIMS.get(key, {})
+        if key in ADDED:
+            if "direct" not in results:
+                continue
+            title, factor, aim = ADDED[key]
+            more = {"aim": aim, "headline": True}
+            less = statistics.median(one[key] for one in results["direct"])
+        name, _, unit = title.rpartition(", ")
+        name, unit = (name, unit) if unit in ("µs", "ms", "MB") else (title, "")
+        here = values(OURS, key, less, factor)
+        peers = {one: values(one, key, less, factor) for one in others} | why
+        if key in ONLY_OURS:
+            peers = {}
+        found.row(f"gateway, {name}", unit.replace("µs", "ms"), here, peers=peers, **more)
+    return found
+
+
 def _digits(key: str) -> int:
     return 2 if key.endswith(("_s", "_ms", "long_mb")) else 0
 
@@ -471,6 +519,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help=f"comma list of {', '.join(MAKERS)}")
     parser.add_argument("--quick", action="store_true", help="a quarter of the requests")
+    report.option(parser)
     options = parser.parse_args()
     wanted = {name.strip() for name in options.only.split(",") if name.strip()}
     with tempfile.TemporaryDirectory(prefix="art-bench-") as folder:
@@ -491,6 +540,7 @@ def main() -> None:
         print(table([subject.name for subject in chosen], results))
         for key, reason in absent.items():
             print(f"not measured: {key}: {reason}")
+        rows(results, absent).write(options.json)
 
 
 if __name__ == "__main__":

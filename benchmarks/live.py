@@ -97,6 +97,9 @@ class Overhead:
     direct: list[float]
     through: list[float]
 
+    def ms(self) -> float:
+        return 1e3 * (statistics.median(self.through) - statistics.median(self.direct))
+
     def text(self) -> str:
         direct, through = (1e3 * statistics.median(one) for one in (self.direct, self.through))
         return (
@@ -143,6 +146,10 @@ class Crowd:
     own_share: float = 0.0
     """The runtime's part in it."""
     gone_s: float = 0.0
+
+    def idle_percent(self) -> float:
+        """Of one processor, 500 of them together."""
+        return 100 * self.idle_share * 500 / (self.count / 2)
 
     def row(self) -> str:
         of_500 = 500 / (self.count / 2)

@@ -1,6 +1,6 @@
 """What the object store costs: CPU per put and head beside moto's server, and growth with keys.
 
-    python benchmarks/objects.py [--quick]
+    python benchmarks/objects.py [--quick] [--json FILE]
 
 Both servers run in processes of their own and get the same requests, 16 KB objects, from one
 keep-alive connection, in interleaved rounds. CPU is the server's own, user and system, read
@@ -23,9 +23,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from math import nan
 from pathlib import Path
 
+import report
 from aiohttp import web
+from peer import environment
 
 from agentcore_rl_toolkit.runtime.objects import ROUTE, RUNNER_OPTIONS, ObjectServer, ObjectStore
 
@@ -96,8 +99,12 @@ def ours(folder: Path) -> Server:
     return Server([sys.executable, __file__, "--serve", str(folder), "--port", "{port}"])
 
 
-def moto() -> Server:
-    return Server([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "{port}"])
+def moto() -> Server | None:
+    """In an environment of its own; None where that cannot be made."""
+    python = environment("moto", "moto[s3,server]>=5.1")
+    if python is None:
+        return None
+    return Server([str(python), "-m", "moto.server", "-H", "127.0.0.1", "-p", "{port}"])
 
 
 def cost(server: Server, calls: int, call: Callable[[int], object]) -> tuple[float, float]:
@@ -108,8 +115,10 @@ def cost(server: Server, calls: int, call: Callable[[int], object]) -> tuple[flo
     return (server.cpu_s() - cpu) / calls, (time.perf_counter() - wall) / calls
 
 
-def compare(folder: Path, rounds: int, calls: int) -> None:
-    servers = {"this": ours(folder), "moto": moto()}
+def compare(folder: Path, rounds: int, calls: int, found: report.Report) -> None:
+    servers = {"this": ours(folder)}
+    if peer := moto():
+        servers["moto"] = peer
     seen: dict[tuple[str, str], list[tuple[float, float]]] = {}
     try:
         for server in servers.values():
@@ -129,16 +138,22 @@ def compare(folder: Path, rounds: int, calls: int) -> None:
         for server in servers.values():
             server.close()
     print(f"16 KB objects, {rounds} interleaved rounds of {calls} calls, median round\n")
+    for kind in ("put", "head", "get"):
+        cost_ms = {n: [1e3 * c for c, _ in seen[kind, n]] for n in servers}
+        theirs_ms = {"moto": cost_ms.get("moto", "could not be installed")}
+        more = {"times": {"moto": 2}, "headline": kind != "get"}
+        name = f"object store, CPU per {kind}"
+        found.row(name, "ms", cost_ms["this"], peers=theirs_ms, **more)
     print("call   CPU this    CPU moto    ratio    wall this   wall moto")
     for kind in ("put", "head", "get"):
-        mine, theirs = seen[kind, "this"], seen[kind, "moto"]
+        mine, theirs = seen[kind, "this"], seen.get((kind, "moto"), [(nan, nan)])
         cpu = [statistics.median(c for c, _ in side) * 1000 for side in (mine, theirs)]
         wall = [statistics.median(w for _, w in side) * 1000 for side in (mine, theirs)]
         print(
             f"{kind:<5} {cpu[0]:7.3f} ms {cpu[1]:8.3f} ms {cpu[0] / cpu[1]:8.2f} "
             f"{wall[0]:9.3f} ms {wall[1]:8.3f} ms"
         )
-    print(f"memory {memory['this']:6.0f} MB {memory['moto']:8.0f} MB\n")
+    print(f"memory {memory['this']:6.0f} MB {memory.get('moto', nan):8.0f} MB\n")
 
 
 def median_ms(repeat: int, call: Callable[[], object]) -> float:
@@ -161,7 +176,8 @@ def asked(server: Server) -> list[float]:
     ]
 
 
-def grow(folder: Path, sizes: list[int]) -> None:
+def grow(folder: Path, sizes: list[int], found: report.Report) -> None:
+    grown: dict[str, dict[float, float]] = {"page of 1000": {}, "put": {}, "head": {}}
     print("keys      start    page of 1000   10 of a prefix   10 prefixes    put       head")
     have = 0
     for size in sizes:
@@ -179,25 +195,31 @@ def grow(folder: Path, sizes: list[int]) -> None:
             times = asked(server)
         finally:
             server.close()
+        for name, took in zip(grown, (times[0], *times[3:]), strict=True):
+            grown[name][size] = took
         print(
             f"{size:<8} {started:5.2f} s {times[0]:12.2f} ms {times[1]:13.2f} ms "
             f"{times[2]:10.2f} ms {times[3]:8.2f} ms {times[4]:6.2f} ms"
         )
+    found.curve("Object store's answers by keys", "keys", "ms", grown)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
+    report.option(parser)
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         asyncio.run(serve(options.serve, options.port))
         return
-    folder = Path(tempfile.mkdtemp(prefix="objects-"))
+    folder, found = Path(tempfile.mkdtemp(prefix="objects-")), report.Report()
     try:
-        compare(folder / "compare", *((2, 200) if options.quick else (5, 400)))
-        grow(folder / "grow", [100, 10_000] if options.quick else [100, 10_000, 100_000])
+        compare(folder / "compare", *((2, 200) if options.quick else (5, 400)), found)
+        sizes = [100, 10_000] if options.quick else [100, 10_000, 100_000]
+        grow(folder / "grow", sizes, found)
+        found.write(options.json)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

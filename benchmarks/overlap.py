@@ -4,7 +4,7 @@ Whole runs of the demo policy with real sessions, in turn: synchronous (stalenes
 asynchronous. The table says where a rollout's time goes; overhead is what is neither the agent's
 own work nor generation: starting the session and taking the rows.
 
-python benchmarks/overlap.py
+python benchmarks/overlap.py [--json FILE]
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import report
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -67,6 +69,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--wait", type=float, default=1.0, help="seconds of the tool")
     parser.add_argument("--staleness", type=int, default=2)
+    report.option(parser)
     options = parser.parse_args()
     rows = {}
     for name, staleness in (("in turns", 0), ("overlapped", options.staleness)):
@@ -76,12 +79,23 @@ def main() -> None:
             print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
     columns = ("step_s", "train_s", "stale", "start_s", "agent_s", "model_s", "finish_s")
     print(f"{'seconds':<12}" + "".join(f"{name:>10}" for name in (*columns, "overhead")))
+    found = report.Report()
     for name, row in rows.items():
         busy = sum(row[k] for k in ("start_s", "agent_s", "model_s", "finish_s"))
         share = (row["start_s"] + row["finish_s"]) / busy
         print(f"{name:<12}" + "".join(f"{row[k]:>10.2f}" for k in columns) + f"{share:>10.1%}")
+        found.row(f"overhead of collecting, {name}", "%", 100 * share, aim=10)
     ratio = rows["in turns"]["step_s"] / rows["overlapped"]["step_s"]
     print(f"overlapped is {ratio:.2f} times as fast")
+    found.row(
+        "a step while collecting, tools that wait 1 s",
+        "s",
+        rows["overlapped"]["step_s"],
+        peers={"in turns": rows["in turns"]["step_s"]},
+        times={"in turns": 1.3},
+        headline=True,
+    )
+    found.write(options.json)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Collecting rollouts: this client beside the published agentcore-rl-toolkit, on one endpoint.
 
-    python benchmarks/rollouts.py [--rollouts 500] [--rounds 3] [--quick]
+    python benchmarks/rollouts.py [--rollouts 500] [--rounds 3] [--quick] [--json FILE]
 
 Every client runs in a process of its own against the same local runtime, with warm sessions, in
 interleaved rounds. "Noticed" is the time from the handler's return to the future's result; CPU is
@@ -97,6 +97,7 @@ def main() -> None:
             for name, (python, events) in contenders.items()
         }
     print_table(rounds, bursts, options)
+    write_rows(rounds, bursts, options.json)
 
 
 def run(
@@ -180,6 +181,34 @@ def print_table(rounds: dict, bursts: dict, options: argparse.Namespace) -> None
         )
 
 
+def write_rows(rounds: dict, bursts: dict, path: Path | None) -> None:
+    import report
+
+    names = list(rounds)
+    peers = names[1:] if "agentcore-rl-toolkit 0.2.0" in names else names[1:2]
+    absent = {} if peers != names[1:2] else {"agentcore-rl-toolkit 0.2.0": "could not be installed"}
+    found = report.Report()
+
+    def row(name: str, unit: str, of: dict, **more: object) -> None:
+        others = {one: of[one] for one in peers} | absent
+        found.row(name, unit, of[names[0]], peers=others, headline=True, **more)
+
+    for q, aim in ((50, 20), (99, 150)):
+        noticed = {
+            name: [quantile(sorted(1e3 * v for v in one["noticed"]), q / 100) for one in results]
+            for name, results in rounds.items()
+        }
+        row(f"handler's return to future's result, p{q}", "ms", noticed, aim=aim)
+    found.row(
+        "handler's return to future's result, p99, plain S3", "ms", noticed[names[1]], aim=2000
+    )
+    cpu = {name: [one["cpu_ms"] for one in results] for name, results in rounds.items()}
+    row("client CPU per rollout", "ms", cpu, aim=6)
+    slow = {name: two[1]["accepted_s"] for name, two in bursts.items()}
+    row("128 invokes at once that each take 0.5 s", "s", slow, aim=1.5)
+    found.write(path)
+
+
 def quantile(values: list[float], q: float) -> float:
     return values[min(len(values) - 1, int(q * len(values)))]
 
@@ -190,6 +219,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tps", type=float, default=50.0)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--drive", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:

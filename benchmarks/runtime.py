@@ -2,6 +2,7 @@
 to it; and a thousand of them at once.
 
     python benchmarks/runtime.py [--agent FOLDER] [--entry rl_app.py] [--rounds 15] [--live 1000]
+                                 [--json FILE]
 
 Each way starts the same agent; rounds are interleaved, so that all ways see the same machine.
 "start" is from the call to the first answered /ping. "private" is memory that would be free if
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import live
+import report
 
 from agentcore_rl_toolkit.runtime import isolation
 from agentcore_rl_toolkit.runtime.isolation import Agent, SessionSpec, Template
@@ -73,13 +75,13 @@ async def answered(connect: Callable[[], Awaitable[socket.socket]]) -> None:
     while True:
         try:
             reader, writer = await asyncio.open_connection(sock=await connect())
-        except OSError:
+            writer.write(b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+        except OSError:  # not there yet, or not ready to accept
             await asyncio.sleep(0.002)
             continue
-        writer.write(b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        answer = await reader.read()
-        writer.close()
-        await writer.wait_closed()
         if answer.startswith(b"HTTP/1.1 200"):
             return
 
@@ -221,15 +223,40 @@ def table(found: list[Way]) -> str:
     return "\n".join(lines)
 
 
-async def starts(agent: Agent, rounds: int, idle_s: float) -> None:
+def start_rows(ways: list[Way], found: report.Report) -> None:
+    """The default level beside what starts processes without any of this."""
+    by_name = {way.name: way for way in ways}
+    peers = [way for name, way in by_name.items() if name in ("plain subprocess", "bubblewrap")]
+    absent = {} if len(peers) == 2 else {"bubblewrap": "not installed"}
+
+    def row(name: str, unit: str, here: Way, value: Callable[[Way], object], **more: Any) -> None:
+        others = {peer.name: value(peer) for peer in peers} | absent
+        found.row(name, unit, value(here), peers=others, headline=True, **more)
+
+    def start_ms(way: Way) -> float:
+        return 1e3 * statistics.median(way.starts)
+
+    level = "namespace" if "namespace, fork" in by_name else "process"
+    fork, pool = by_name[f"{level}, fork"], by_name[f"{level}, pool"]
+    more = {"aim": 40, "times": {"plain subprocess": 25}}
+    row("session start to first `/ping`, by fork", "ms", fork, start_ms, **more)
+    row("session start to first `/ping`, from the pool", "ms", pool, start_ms, aim=5)
+    private = "private memory of an idle session"
+    row(private, "MB", fork, lambda way: statistics.median(way.private) / 1e6, aim=10)
+    row("CPU of an idle session, in a second", "ms", fork, lambda way: way.cpu * 1e3)
+    found.row("session stop to gone", "ms", 1e3 * statistics.median(fork.stops))
+
+
+async def starts(agent: Agent, rounds: int, idle_s: float, found: report.Report) -> None:
     folder = Path(tempfile.mkdtemp(prefix="art-bench-"))
     templates: list[Template] = []
     try:
-        found, templates = await ways(agent, folder)
+        measured, templates = await ways(agent, folder)
         for number in range(rounds):
-            for way in found:
+            for way in measured:
                 await measure(way, idle_s if number == rounds - 1 else 0)
-        print(table(found))
+        print(table(measured))
+        start_rows(measured, found)
         load = os.getloadavg()[0]
         print(f"\n{rounds} interleaved rounds, {os.cpu_count()} CPUs, load {load:.1f}\n")
     finally:
@@ -238,18 +265,28 @@ async def starts(agent: Agent, rounds: int, idle_s: float) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def invocations(agent: Agent) -> None:
+async def invocations(agent: Agent, found: report.Report) -> None:
     running = await command([], dataclasses.replace(agent, folder=live.TIMED))()
     try:
         await answered(running.connect)
-        print((await live.overhead(running.address[1])).text() + "\n")
+        overhead = await live.overhead(running.address[1])
+        print(overhead.text() + "\n")
+        found.row("invoke of a live session, over the agent itself", "ms", overhead.ms(), aim=3)
     finally:
         await running.end()
 
 
-async def crowds(agent: Agent, count: int, peer_count: int, idle_s: float) -> None:
+async def crowds(
+    agent: Agent, count: int, peer_count: int, idle_s: float, out: report.Report
+) -> None:
     print(live.HEAD)
-    print((await live.crowd(agent.folder, agent.entry, count, idle_s)).row(), flush=True)
+    crowd = await live.crowd(agent.folder, agent.entry, count, idle_s)
+    print(crowd.row(), flush=True)
+    out.row(
+        f"{count:,} live sessions, gone after the stop", "s", crowd.gone_s, aim=5, headline=True
+    )
+    out.row("idle CPU of 500 sessions, of a core", "%", crowd.idle_percent(), aim=10, headline=True)
+    out.row("memory of the machine for a live session", "MB", crowd.memory_mb)
     for name, start in peers(agent).items() if peer_count else ():
         found = await live.peers(name, start, answered, peer_count, idle_s)
         print(found.row(), flush=True)
@@ -263,15 +300,18 @@ async def main() -> None:
     parser.add_argument("--idle", type=float, default=5.0, metavar="SECONDS")
     parser.add_argument("--live", type=int, default=1000, metavar="SESSIONS", help="0 for none")
     parser.add_argument("--peers", type=int, default=16, help="processes of each peer beside them")
+    report.option(parser)
     given = parser.parse_args()
+    found = report.Report()
     agent = Agent(
         "bench-0000000000", "1", given.agent.resolve(), given.entry, sys.executable, env=ENV
     )
     if given.rounds:
-        await starts(agent, given.rounds, given.idle)
-    await invocations(agent)
+        await starts(agent, given.rounds, given.idle, found)
+    await invocations(agent, found)
     if given.live:
-        await crowds(agent, given.live, given.peers, given.idle)
+        await crowds(agent, given.live, given.peers, given.idle, found)
+    found.write(given.json)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the runtime's wire costs: invocations, stops, a thousand sessions, and growth.
 
-    python benchmarks/wire.py [--sessions 1000] [--quick]
+    python benchmarks/wire.py [--sessions 1000] [--quick] [--json FILE]
 
 The runtime runs in a process of its own with a bare ASGI agent at level process, so that what is
 measured is the runtime and not an agent or its walls. "per core" is what one core would do if the
@@ -28,12 +28,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import aiohttp
+import report
 
 from agentcore_rl_toolkit.runtime.objects import ObjectStore
 from agentcore_rl_toolkit.runtime.registry import Registry
 
 SID = "X-Amzn-Bedrock-AgentCore-Runtime-Session-Id"
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 AGENT = """
 import uvicorn
 
@@ -49,6 +49,13 @@ async def app(scope, receive, send):
 if __name__ == "__main__":
     uvicorn.run(app, port=8080, log_level="warning")
 """
+FOUND = report.Report()
+GROWTH: dict[str, dict[str, dict[float, float]]] = {
+    "starts": {"this runtime": {}},
+    "memory": {"this runtime": {}},
+    "runtimes": {"add": {}, "find": {}},
+    "objects": {"put": {}, "head": {}, "list": {}},
+}
 PAYLOAD = json.dumps({"prompt": "x" * 1000}).encode()
 
 
@@ -64,8 +71,9 @@ class Runtime:
         self.url = self.process.stdout.readline().split()[-1]
 
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * TICK_S
+        """All threads, far finer than the clock ticks of the process."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
     def resident_mb(self) -> float:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * 4096 / 1e6
@@ -131,6 +139,7 @@ async def invokes(runtime: Runtime, caller: Caller, names: list[str], count: int
             f"{count / took:,.0f}",
             f"{used / count * 1e3:.2f} ms CPU each: {count / used:,.0f} per core",
         )
+        FOUND.row(f"CPU of an invoke, {width} in flight", "ms", used / count * 1e3)
 
 
 async def stops(caller: Caller, names: list[str], pids: dict[str, int]) -> None:
@@ -145,9 +154,10 @@ async def stops(caller: Caller, names: list[str], pids: dict[str, int]) -> None:
     taken.sort()
     p90 = taken[int(len(taken) * 0.9)]
     row("stop to gone, p50", f"{statistics.median(taken) * 1e3:.1f} ms", f"p90 {p90 * 1e3:.1f} ms")
+    FOUND.row("stop to gone", "ms", statistics.median(taken) * 1e3)
 
 
-async def many(runtime: Runtime, caller: Caller, count: int) -> None:
+async def many(runtime: Runtime, caller: Caller, count: int, idle_s: float) -> None:
     before, cpu, began = runtime.resident_mb(), runtime.cpu_s(), time.perf_counter()
     names = [str(uuid.uuid4()) for _ in range(count)]
     await at_once(8, [lambda n=n: caller.invoke(n) for n in names])
@@ -158,9 +168,11 @@ async def many(runtime: Runtime, caller: Caller, count: int) -> None:
         f"{before:.0f} MB before: {(after - before) / count * 1e3:.0f} KB a session",
     )
     row("starting them", f"{took:.1f} s", f"{used / count * 1e3:.1f} ms CPU of the runtime each")
+    GROWTH["starts"]["this runtime"][count] = used / count * 1e3
+    GROWTH["memory"]["this runtime"][count] = after
     cpu = runtime.cpu_s()
-    await asyncio.sleep(5)
-    row("idle CPU with them", f"{(runtime.cpu_s() - cpu) / 5 * 100:.1f} %")
+    await asyncio.sleep(idle_s)
+    row("idle CPU with them", f"{(runtime.cpu_s() - cpu) / idle_s * 100:.1f} %")
     began = time.perf_counter()
     await at_once(32, [lambda n=n: caller.stop(n) for n in names])
     row("stopping them", f"{time.perf_counter() - began:.1f} s", f"{runtime.resident_mb():.0f} MB")
@@ -208,6 +220,7 @@ def registry_growth(folder: Path, count: int) -> None:
         f"{more:.0f} us add",
         f"{found:.1f} us find, {start * 1e3:.0f} ms start",
     )
+    GROWTH["runtimes"]["add"][count], GROWTH["runtimes"]["find"][count] = more, found
 
 
 def object_growth(folder: Path, count: int) -> None:
@@ -228,12 +241,28 @@ def object_growth(folder: Path, count: int) -> None:
         f"{put:.0f} us put",
         f"{head:.1f} us head, {page:.1f} us list a prefix, {start * 1e3:.0f} ms start",
     )
+    for name, cost in (("put", put), ("head", head), ("list", page)):
+        GROWTH["objects"][name][count] = cost
+
+
+def write(path: Path | None) -> None:
+    starts, memory = GROWTH["starts"]["this runtime"], GROWTH["memory"]["this runtime"]
+    last = max(starts)
+    FOUND.row("CPU of the runtime for a session's start", "ms", starts[last])
+    FOUND.row(f"memory of the runtime with {last:,.0f} sessions", "MB", memory[last])
+    name = "Starting many sessions: CPU of the runtime for each"
+    FOUND.curve(name, "sessions", "ms", GROWTH["starts"])
+    FOUND.curve("Memory of the runtime by live sessions", "sessions", "MB", GROWTH["memory"])
+    FOUND.curve("Registry by runtimes", "registered runtimes", "µs of CPU", GROWTH["runtimes"])
+    FOUND.curve("Object store by objects", "objects", "µs of CPU", GROWTH["objects"])
+    FOUND.write(path)
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    report.option(parser)
     given = parser.parse_args()
     scale = 10 if given.quick else 1
     folder = Path(tempfile.mkdtemp(prefix="art-bench-"))
@@ -250,10 +279,13 @@ async def main() -> None:
             await at_once(4, [lambda n=n: caller.invoke(n) for n in names])
             await invokes(runtime, caller, names, 5000 // scale)
             await stops(caller, names, await asyncio.to_thread(live, runtime.url))
-            await many(runtime, caller, given.sessions // scale)
+            for count in (n for n in (1, 10, 100) if n < given.sessions // scale):
+                await many(runtime, caller, count, idle_s=1)
+            await many(runtime, caller, given.sessions // scale, idle_s=5)
         for grow in (registry_growth, object_growth):
             for count in (10, 1000, 100_000 // scale):
                 grow(folder, count)
+        write(given.json)
         print(f"\n{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
     finally:
         runtime.end()

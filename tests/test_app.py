@@ -45,6 +45,7 @@ class Store:
         self.answers: list[tuple[int, str]] = []
         self.puts: list[str] = []
         self.posts: list[dict[str, Any]] = []
+        self.gets: list[str] = []
         self.expected: list[str | None] = []
         """What came as ``Expect`` with each PUT."""
         self.gate = threading.Event()
@@ -74,8 +75,14 @@ class Store:
                 status, _ = store.answers.pop(0) if store.answers else (200, "")
                 self._reply(status, b"")
 
+            def do_GET(self) -> None:
+                store.gets.append(self.path)
+                self._reply(200, b"")
+
             def _reply(self, status: int, body: bytes) -> None:
                 self.send_response(status)
+                if 300 <= status < 400:
+                    self.send_header("Location", "/elsewhere")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -529,6 +536,15 @@ def test_done_url_is_told_after_the_store_has_the_result_and_retried(
     assert block["done_url"] == f"{store.url}/sessions/***/done"
 
 
+def test_done_url_is_not_followed_elsewhere(live: Any, store: Store) -> None:
+    agent = live(one)
+    store.answers = [(200, ""), (302, ""), (303, ""), (200, "")]
+    agent.rollout(rollout={"done_url": f"{store.url}/done"})
+    wait_for(lambda: len(store.posts) == 3)
+    assert {post["path"] for post in store.posts} == {"/done"}
+    assert store.gets == []
+
+
 def test_a_done_url_that_fails_loses_nothing(live: Any, store: Store) -> None:
     agent = live(one)
     with socket.socket() as unused:
@@ -762,6 +778,7 @@ assert os.waitpid(pid, 0)[1] == 0
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["hook in child True", f"{store.url} us-west-2"]
     assert store.puts == ["/rollouts/k"]
+    assert store.expected == [None], "the SDK's put, too, is sent at once"
 
 
 def test_a_warmed_client_serves_a_fork_with_the_same_environment_and_no_other(

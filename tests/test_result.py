@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import aiohttp
 import httpx
 import openai
 import pytest
@@ -19,6 +20,11 @@ REQUEST = httpx.Request("POST", "http://127.0.0.1:9/v1")
 def status_error(status: int) -> openai.APIStatusError:
     response = httpx.Response(status, request=REQUEST)
     return openai.APIStatusError("said no", response=response, body=None)
+
+
+def plain_status(status: int) -> httpx.HTTPStatusError:
+    response = httpx.Response(status, request=REQUEST)
+    return httpx.HTTPStatusError("said no", request=REQUEST, response=response)
 
 
 def wrapped(error: Exception) -> Exception:
@@ -39,7 +45,12 @@ CASES = [
     pytest.param(status_error(404), "model", id="model-not-served"),
     pytest.param(status_error(400), "agent", id="request-the-model-refuses"),
     pytest.param(wrapped(openai.APIConnectionError(request=REQUEST)), "model", id="wrapped"),
+    pytest.param(status_error(402), "model", id="model-without-credit"),
     pytest.param(httpx.ReadTimeout("slow", request=REQUEST), "model", id="plain-http-client"),
+    pytest.param(httpx.ReadError("cut", request=REQUEST), "model", id="cut-under-a-plain-client"),
+    pytest.param(plain_status(503), "model", id="status-of-a-plain-client"),
+    pytest.param(plain_status(400), "agent", id="refusal-of-a-plain-client"),
+    pytest.param(aiohttp.ClientPayloadError("cut"), "model", id="answer-cut-in-two"),
 ]
 
 

@@ -157,7 +157,10 @@ class AgentCoreRLApp(BedrockAgentCoreApp):  # type: ignore[misc]  # the base is 
 
     @property
     def s3_client(self) -> Any:
-        """Where results are saved; made on first use, may be assigned."""
+        """Where results are saved; made on first use, may be assigned.
+
+        On the local runtime only an assigned one, or a large result, has any use for it.
+        """
         return self._saver.client
 
     @s3_client.setter
@@ -255,14 +258,22 @@ class AgentCoreRLApp(BedrockAgentCoreApp):  # type: ignore[misc]  # the base is 
             headers={"Content-Type": "application/json"},
             method="POST",
         )
+        opener = urllib.request.build_opener(_Stay)
         for attempt in range(DONE_TRIES):
             if attempt:
                 time.sleep(DONE_WAIT_S * 2**attempt * RANDOM.uniform(0.5, 1.0))
             try:
-                with urllib.request.urlopen(request, timeout=DONE_TIMEOUT_S):
+                with opener.open(request, timeout=DONE_TIMEOUT_S):
                     return
             except (OSError, ValueError, http.client.HTTPException) as error:
                 self.logger.debug("key=<%s> | done_url failed: %s", run.config.result_key, error)
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """The notice is for the host that the caller named, and for no other."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 def _reset(reference: weakref.ref[AgentCoreRLApp]) -> None:

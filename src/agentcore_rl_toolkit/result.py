@@ -27,6 +27,10 @@ MODEL_CLIENTS = frozenset(
 )
 
 
+CONNECTION_WORDS = ("Connect", "Timeout", "Network", "Protocol", "Payload")
+"""In the names of errors that say that no whole answer came."""
+
+
 class RewardError(ConfigError):
     """Would recur on every rollout."""
 
@@ -93,12 +97,22 @@ def _of_model(error: BaseException) -> bool:
     """
     if type(error).__module__.partition(".")[0] not in MODEL_CLIENTS:
         return False
-    status = getattr(error, "status_code", None)
-    if isinstance(status, int):
-        return status in (401, 403, 404, 408, 409, 429) or status >= 500
-    return any(
-        word in type(error).__name__ for word in ("Connect", "Timeout", "Network", "Protocol")
-    )
+    status = _status(error)
+    if status is not None:
+        return status in (401, 402, 403, 404, 408, 409, 429) or status >= 500
+    # a ReadError is a NetworkError: the kind may stand in the name of a base
+    names = [kind.__name__ for kind in type(error).__mro__]
+    return any(word in name for name in names for word in CONNECTION_WORDS)
+
+
+def _status(error: BaseException) -> int | None:
+    """Of the HTTP answer that the error is about, wherever its library puts it."""
+    response = getattr(error, "response", None)
+    for place, name in ((error, "status_code"), (error, "status"), (response, "status_code")):
+        status = getattr(place, name, None)
+        if isinstance(status, int):
+            return status
+    return None
 
 
 def _check_rewards(rewards: Any) -> None:

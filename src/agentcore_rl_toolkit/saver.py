@@ -3,7 +3,8 @@
 The saver owns the S3 client. It is made at the first save, so that constructing needs neither
 credentials nor a region; it may be given instead. ``save`` blocks: it belongs in the rollout's own
 thread. A client is never carried into a fork once it was used, and a warmed one only when the
-session's AWS environment is the one it was made for.
+session's AWS environment is the one it was made for. A store on this machine gets small results
+without a client, see ``put``, unless one was given.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
 
+from . import put
 from .rollout import RolloutConfig
 
 GIVE_UP_S = 300.0
@@ -31,6 +33,7 @@ MAX_WAIT_S = 20.0
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 30
 SMALL_BYTES = 1024 * 1024
+"""Sent at once; for what is larger the store is asked first."""
 
 _REFUSED = {
     "AccessDenied": "allow s3:PutObject on {bucket}/* in the agent's execution role",
@@ -109,12 +112,7 @@ class Saver:
         deadline, wait = time.monotonic() + GIVE_UP_S, FIRST_WAIT_S
         while True:
             try:
-                self.client.put_object(
-                    Bucket=config.s3_bucket,
-                    Key=config.result_key,
-                    Body=body,
-                    ContentType="application/json",
-                )
+                self._put(config, body)
                 return True
             except Exception as error:  # noqa: BLE001  (whatever a client or a stand-in raises)
                 remedy = _REFUSED.get(_code(error))
@@ -132,6 +130,18 @@ class Saver:
             time.sleep(wait * RANDOM.uniform(0.5, 1.0))
             wait = min(wait * 2, MAX_WAIT_S)
 
+    def _put(self, config: RolloutConfig, body: bytes) -> None:
+        place = put.find() if not self._given and len(body) <= SMALL_BYTES else None
+        if place is not None:
+            put.put(place, config.s3_bucket, config.result_key, body)
+            return
+        self.client.put_object(
+            Bucket=config.s3_bucket,
+            Key=config.result_key,
+            Body=body,
+            ContentType="application/json",
+        )
+
     def _log_loss(self, config: RolloutConfig, error: Exception, remedy: str) -> None:
         self.logger.error(
             "bucket=<%s> key=<%s> | result not saved: %s | %s; until the session ends a status "
@@ -144,6 +154,8 @@ class Saver:
 
 
 def _code(error: Exception) -> str:
+    if isinstance(error, put.Refused):
+        return error.code
     if isinstance(error, ClientError):
         return str(error.response.get("Error", {}).get("Code", ""))
     return "ParamValidationError" if isinstance(error, ParamValidationError) else ""

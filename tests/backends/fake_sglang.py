@@ -24,6 +24,7 @@ class FakeSGLang:
         self.die = 0
         """Calls that get no answer."""
         self.hold = False
+        self.delay_s = 0.0
         self.waiting = 0
         self._aborted = asyncio.Event()
         self.port = 0
@@ -56,6 +57,7 @@ class FakeSGLang:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
+        await asyncio.sleep(self.delay_s)
         finish: dict[str, Any] = {"type": "stop", "matched": self.answer[-1]}
         if self.hold:
             self.waiting += 1

@@ -3,8 +3,8 @@
     python slime_rollout.py FOLDER
 
 A stand-in answers for SGLang; sessions, gateway and samples are real. Two steps: the second after
-the weights changed, with sessions that die and a worker that drops a call. What was seen goes to
-``seen.json`` in the folder.
+the weights changed, on a runtime that throttles, with sessions that die and a worker that is gone
+for some calls. What was seen goes to ``seen.json`` in the folder.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from agentcore_rl_toolkit.backends.slime import runner
 from agentcore_rl_toolkit.backends.slime.generate import Door
 from agentcore_rl_toolkit.backends.slime.reward import post_process
 from agentcore_rl_toolkit.cli.deploy import control_client, register
+from agentcore_rl_toolkit.run.reader import RunReader
+from agentcore_rl_toolkit.runtime.awsquota import AwsQuotas
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 
 HERE = Path(__file__).resolve().parent
@@ -149,21 +151,26 @@ def main() -> None:
     folder = Path(sys.argv[1])
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     answer = [*tokenizer.encode("42", add_special_tokens=False), tokenizer.eos_token_id]
-    with RuntimeThread(port=0, home=folder / "home") as runtime, sglang(answer) as engine:
+    quotas = AwsQuotas.parse("new_sessions=3")
+    with (
+        RuntimeThread(port=0, home=folder / "home", quotas=quotas) as runtime,
+        sglang(answer) as engine,
+    ):
         control = control_client(runtime.url)
         made = register(control, "two_turns", HERE / "two_turns", "rl_app.py", {})
         setting = {"arn": str(made["agentRuntimeArn"]), "endpoint_url": runtime.url}
-        setting |= {"run_dir": str(folder / "run"), "retries": 1, "timeout_s": 60.0}
+        setting |= {"run_dir": str(folder / "run"), "retries": 2, "timeout_s": 60.0}
         args = make_args(engine.port, setting)
         http_utils.init_http_client(args)
         first = generate_rollout(args, 0, Data([{}]), evaluation=False)
-        engine.version, engine.die = "2", 1
+        engine.version, engine.die = "2", 3
         second = generate_rollout(args, 1, Data([{}, {"die": True}]), evaluation=False)
         seen = {
             "answer": answer,
             "first": told(args, first.samples),
             "second": told(args, second.samples),
             "keys": sorted(set(engine.keys)),
+            "rollouts": list(RunReader(folder / "run").rollouts()),
         }
         get_async_loop().run(Door.close())
     (folder / "seen.json").write_text(json.dumps(seen))

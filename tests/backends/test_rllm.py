@@ -1,7 +1,8 @@
 """What rllm's AgentCore runtime uses of this toolkit, call for call, on the local runtime.
 
 rllm imports ``RolloutClient`` and nothing else. These are the calls of its
-``rllm.engine.remote_runtime.agentcore_runtime``, so a change that breaks it fails here.
+``rllm.engine.remote_runtime.agentcore_runtime``, so a change that breaks it fails here. Below them:
+what ``art train --backend rllm`` says to rllm.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import json
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +20,13 @@ from typing import Any
 import pytest
 
 from agentcore_rl_toolkit import RolloutClient, RolloutFuture
+from agentcore_rl_toolkit.backends.rllm import launch
 from agentcore_rl_toolkit.cli.deploy import control_client, register
+from agentcore_rl_toolkit.errors import ConfigError, ToolkitError
 from agentcore_rl_toolkit.local import DEFAULT_BUCKET
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
+from agentcore_rl_toolkit.trainer.config import build
+from agentcore_rl_toolkit.trainer.rig import Deployed
 
 HERE = Path(__file__).parent
 
@@ -97,6 +104,99 @@ async def test_a_timeout_is_asyncios(arn: str) -> None:
 async def test_sessions_run_side_by_side(arn: str) -> None:
     found = await asyncio.gather(*(run(arn, {"rewards": float(i)}) for i in range(3)))
     assert [result["rewards"] for result, _ in found] == [0.0, 1.0, 2.0]
+
+
+# --- art train --backend rllm -------------------------------------------------------------------
+
+ARN = "arn:aws:bedrock-agentcore:local:000000000000:runtime/math-AbCdEf1234"
+WHERE = Deployed(ARN, "http://127.0.0.1:9")
+
+
+def config(train: dict[str, Any] | None = None, **rllm: Any) -> Any:
+    return build(
+        {
+            "backend": "rllm",
+            "agent": {"arn": ARN},
+            "data": {"train": "/data/train.jsonl", "eval": "/data/test.jsonl"},
+            "model": {"path": "/models/policy", "max_tokens": 2048},
+            "rollout": {"group_size": 4, "tasks_per_step": 6, "sampling": {"max_tokens": 48}},
+            "train": {"steps": 7, "lr": 2e-5, "lora": {"rank": 8}, **(train or {})},
+            "rllm": rllm,
+        }
+    )
+
+
+def said(tmp_path: Path, **rllm: Any) -> dict[str, Any]:
+    words = launch.plan(config(**rllm), tmp_path / "run", WHERE)["overrides"]
+    pairs = (word.removeprefix("++").partition("=") for word in words[1:])
+    return {name: json.loads(value) for name, _, value in pairs}
+
+
+def test_our_settings_are_said_in_rllms_words(tmp_path: Path) -> None:
+    found = said(tmp_path)
+    assert found["model.name"] == "/models/policy"
+    assert found["model.lora_rank"] == 8
+    assert (found["training.group_size"], found["training.learning_rate"]) == (4, 2e-5)
+    # without the second rllm ends at once and says nothing
+    assert found["data.train_batch_size"] == found["rllm.data.train_batch_size"] == 6
+    assert (found["data.max_prompt_length"], found["data.max_response_length"]) == (2000, 48)
+    assert found["rllm.trainer.total_batches"] == 7
+    assert found["rllm.rollout.train.max_tokens"] == 48
+    runtime = "rllm.remote_runtime"
+    assert (found[f"{runtime}.enabled"], found[f"{runtime}.backend"]) == (True, "agentcore")
+    assert found[f"{runtime}.agentcore.agent_runtime_arn"] == ARN
+    assert found["rllm.compact_filtering.mask_error"] is True
+
+
+def test_rllms_own_keys_have_the_last_word(tmp_path: Path) -> None:
+    mine = {"python": sys.executable, "env": {"A": "b"}, "capture": "rllm"}
+    theirs = {"tinker_base_url": "http://t", "rllm": {"gateway": {"port": 9}}}
+    found = said(tmp_path, model={"name": "Qwen/Qwen3-8B"}, **mine, **theirs)
+    assert found["model.name"] == "Qwen/Qwen3-8B"
+    assert (found["tinker_base_url"], found["rllm.gateway.port"]) == ("http://t", 9)
+    assert not any(name.startswith(("python", "env", "capture")) for name in found)
+
+
+def test_verl_inside_rllm_keeps_rllms_gateway(tmp_path: Path) -> None:
+    plan = launch.plan(config(backend="verl"), tmp_path, WHERE)
+    assert (plan["backend"], plan["capture"]) == ("verl", "rllm")
+    assert plan["overrides"][0] == "rllm/backend=verl"
+    assert '++actor_rollout_ref.model.path="/models/policy"' in plan["overrides"]
+    with pytest.raises(ConfigError, match=r"rllm\.capture must be 'rllm'"):
+        launch.plan(config(backend="verl", capture="agentcore"), tmp_path, WHERE)
+
+
+@pytest.mark.parametrize(
+    ("train", "rllm", "match"),
+    [
+        ({"max_staleness": 1}, {}, r"train\.max_staleness has no effect"),
+        ({"minibatches": 2}, {}, r"train\.minibatches has no effect"),
+        ({}, {"capture": "both"}, r"rllm\.capture must be one of agentcore, rllm"),
+        ({}, {"backend": "trl"}, r"rllm\.backend must be one of tinker, verl"),
+    ],
+)
+def test_what_rllm_cannot_honour_is_refused(
+    tmp_path: Path, train: dict[str, Any], rllm: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(ConfigError, match=match):
+        launch.plan(config(train, **rllm), tmp_path, WHERE)
+
+
+def test_rllm_is_started_with_a_plan_and_the_runtimes_address(tmp_path: Path) -> None:
+    fake = tmp_path / "python"
+    fake.write_text('#!/bin/sh\necho "$3 $AWS_ENDPOINT_URL_S3 $A" > "$0.seen"\nexit "${CODE:-0}"\n')
+    fake.chmod(0o755)
+    run_dir = tmp_path / "run"
+    launch.run(config(python=str(fake), env={"A": "b"}), run_dir, WHERE)
+    assert (tmp_path / "python.seen").read_text() == f"{run_dir}/rllm.json http://127.0.0.1:9 b\n"
+    plan = json.loads((run_dir / "rllm.json").read_text())
+    assert (plan["train"], plan["retries"], plan["capture"]) == (
+        "/data/train.jsonl",
+        2,
+        "agentcore",
+    )
+    with pytest.raises(ToolkitError, match="rllm ended with 3"):
+        launch.run(config(python=str(fake), env={"CODE": 3}), run_dir, WHERE)
 
 
 # --- the example's data -----------------------------------------------------------------------

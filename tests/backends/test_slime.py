@@ -84,9 +84,6 @@ class Sample:
     session_id: str | None = None
     Status = Status
 
-    def get_reward_value(self, args: Any) -> Any:
-        return self.reward
-
 
 @dataclasses.dataclass
 class State:

@@ -191,6 +191,10 @@ def test_verls_own_keys_have_the_last_word(tmp_path: Path) -> None:
         trainer={"nnodes": 2, "v1": {"trainer_mode": "separate_async"}},
     )
     assert (found["trainer.nnodes"], found["trainer.v1.trainer_mode"]) == (2, "separate_async")
+    # verl asserts that a batch is its mini-batches between two weight updates
+    updates = found["trainer.v1.separate_async.parameter_sync_step"]
+    size = found["actor_rollout_ref.actor.ppo_mini_batch_size"]
+    assert updates * size == found["data.train_batch_size"]
     mine = "actor_rollout_ref.rollout.custom.agentcore"
     assert found[f"{mine}.public_url"] == "https://gateway.example"
     assert not any(name.startswith(("python", "env", "agentcore")) for name in found)
@@ -200,7 +204,7 @@ def test_an_unknown_setting_is_refused_before_anything_starts(tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"agentcore\.publik_url"):
         given(tmp_path, agentcore={"publik_url": "x"})
     with pytest.raises(ConfigError, match=r"verl\.python"):
-        launch.interpreter(config(python="/nowhere/python"))
+        launch.interpreter({"python": "/nowhere/python"}, "verl")
 
 
 def test_a_schedule_that_verl_does_not_have_is_refused(tmp_path: Path) -> None:
@@ -230,10 +234,10 @@ def test_workers_share_the_calls_that_a_run_may_make() -> None:
         BridgeSetting.of({})
 
 
-def test_backends_that_start_themselves_say_where_to_look() -> None:
+def test_a_backend_is_found_by_its_name() -> None:
     assert runner("verl") is launch.run
-    with pytest.raises(ConfigError, match="starts itself"):
-        runner("rllm")
+    with pytest.raises(ConfigError, match="no backend 'verk'"):
+        runner("verk")
 
 
 # --- data -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ one. ``ART_VLLM_URL`` is the server, ``ART_WEIGHTS`` a folder in which checkpoin
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -19,12 +20,15 @@ import httpx
 import ray
 import torch
 import torch.distributed as dist
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from verl.checkpoint_engine import CheckpointEngineRegistry
+from verl.checkpoint_engine.base import CheckpointEngine
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 from verl.workers.rollout import base as rollout_base
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
+from verl.workers.rollout.utils import ensure_async_iterator
 
 NAME = "vllm_http"
 URL = os.environ["ART_VLLM_URL"]
@@ -182,6 +186,49 @@ class Replica(RolloutReplica):
         self._server_address = URL.removeprefix("http://")
 
 
+async def gathered(weights: AsyncIterator[Any] | Iterator[Any]) -> dict[str, torch.Tensor]:
+    tensors = {}
+    async for name, tensor in ensure_async_iterator(weights):
+        whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        tensors[name] = whole.detach().float().contiguous().clone()
+    return tensors
+
+
+@CheckpointEngineRegistry.register("disk")
+class Disk(CheckpointEngine):
+    """Weights from the trainer to rollout servers of their own, for ``separate_async``."""
+
+    def __init__(self, bucket_size: int, is_master: bool = False, **_: Any) -> None: ...
+
+    def prepare(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def build_topology(cls, *_: Any) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+        return {}, {}
+
+    def init_process_group(self, **_: Any) -> None: ...
+
+    def finalize(self) -> None: ...
+
+    @staticmethod
+    def path(steps: int | None) -> Path:
+        return Path(os.environ["ART_WEIGHTS"]) / f"sent-{steps}.safetensors"
+
+    async def send_weights(self, weights: Any, global_steps: int | None = None) -> dict[str, Any]:
+        path = self.path(global_steps)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(await gathered(weights), f"{path}.part")
+        Path(f"{path}.part").rename(path)
+        return {}
+
+    async def receive_weights(self, global_steps: int | None = None) -> AsyncIterator[Any]:
+        while not self.path(global_steps).exists():
+            await asyncio.sleep(0.05)
+        for name, tensor in load_file(self.path(global_steps)).items():
+            yield name, tensor
+
+
 class Adapter(BaseRollout):
     """The trainer's end of a weight update: a checkpoint on disk that vLLM loads."""
 
@@ -194,10 +241,7 @@ class Adapter(BaseRollout):
     ) -> None:
         folder = Path(os.environ["ART_WEIGHTS"]) / str(global_steps)
         shutil.copytree(self.model_config.local_path, folder, dirs_exist_ok=True)
-        tensors = {}
-        for name, tensor in weights:
-            whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-            tensors[name] = whole.detach().float().contiguous().clone()
+        tensors = await gathered(weights)
         save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
         call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         async with httpx.AsyncClient(base_url=URL, timeout=300) as http:

@@ -19,7 +19,7 @@ with own_runtime() as url:
 
 def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/_art/", timeout=5):
+        with urllib.request.urlopen(f"{url}/_art/", timeout=60):
             return True
     except (urllib.error.URLError, OSError):
         return False

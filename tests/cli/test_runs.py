@@ -111,7 +111,7 @@ def test_the_dashboard_command_serves_and_ends(home: Path) -> None:
         assert child.stdout is not None
         url = child.stdout.readline().strip()
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{url}/api/runs", timeout=20) as answer:
+        with opener.open(f"{url}/api/runs", timeout=60) as answer:
             assert b'"one"' in answer.read()
         child.terminate()
         assert child.wait(20) == 0

@@ -46,7 +46,7 @@ def test_off_loopback_it_makes_keys_and_says_how_to_use_them(tmp_path: Path) -> 
         s3.close()
         process.send_signal(signal.SIGINT)
         assert "stopped, with every session" in process.stdout.read()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         process.wait()

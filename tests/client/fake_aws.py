@@ -28,14 +28,14 @@ BUCKET = "results"
 class FakeAws:
     def __init__(self) -> None:
         self.script: deque[tuple[int, str, str] | str] = deque()
-        """(status, error type, message), or a word: close, hang, plain, stream."""
+        """(status, error type, message), or a word: close, half, hang, plain."""
         self.stop_script: deque[tuple[int, str, str]] = deque()
         self.headers: dict[str, str] = {}
         self.answer: dict[str, Any] | None = None
         self.status: Callable[[str], dict[str, Any]] = lambda session: {"status": "running"}
         self.max_sessions = 10**6
         self.objects: dict[str, bytes] = {}
-        self.s3_faults = 0
+        self.s3_faults = self.s3_halves = 0
         self.list_denied = self.head_denied = False
         self.page_size = 1000
         self.live: set[str] = set()
@@ -105,6 +105,10 @@ class FakeAws:
                 assert request.transport is not None
                 request.transport.close()
                 return web.Response()
+            if said == "half":
+                self._begin(session)
+                self._spawn(self._work(body))
+                return half_head(request)
             if said == "plain":
                 self._begin(session)
                 return web.json_response({"answer": 42})
@@ -160,6 +164,9 @@ class FakeAws:
         bucket, _, key = unquote(request.raw_path.split("?")[0]).lstrip("/").partition("/")
         op = "list" if not key else request.method.lower()
         self.count[op] += 1
+        if self.s3_halves > 0:
+            self.s3_halves -= 1
+            return half_head(request)
         if self.s3_faults > 0:
             self.s3_faults -= 1
             return _xml(503, "SlowDown", request)
@@ -186,6 +193,14 @@ class FakeAws:
             f"<IsTruncated>{str(more).lower()}</IsTruncated>{token}{entries}</ListBucketResult>"
         )
         return web.Response(text=text, content_type="application/xml")
+
+
+def half_head(request: web.Request) -> web.Response:
+    """The connection ends inside the head of the answer."""
+    assert request.transport is not None
+    request.transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Amzn-Be")
+    request.transport.close()
+    return web.Response()
 
 
 def key_of(body: dict[str, Any]) -> str:

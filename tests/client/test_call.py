@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -375,3 +376,17 @@ def test_the_end_of_the_process_leaves_no_session_behind(aws: FakeAws) -> None:
     subprocess.run([sys.executable, "-c", script, aws.url], check=True, timeout=30)
     assert time.monotonic() - began < 20
     assert (len(aws.started), len(aws.live)) == (3, 0)
+
+
+@pytest.mark.parametrize("halves", [0, 3])
+def test_an_answer_cut_inside_its_head_is_a_broken_connection(
+    aws: FakeAws, client: RolloutClient, halves: int
+) -> None:
+    """Not an agent that answers nothing, which would stop the whole run; nor is half a listing."""
+    aws.script.append("half")
+    aws.s3_halves = halves
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # urllib3 tells of the head, and goes on
+        future = client.invoke({"sleep": 0.3})
+        assert future.result(timeout=30)["rewards"] == 1.0
+    assert len(aws.payloads) == 1, "it had arrived, and was not sent again"

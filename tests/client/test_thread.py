@@ -19,12 +19,12 @@ def test_the_pool_grows_to_what_is_asked_of_it_and_not_beyond() -> None:
     for _ in range(10):
         pool.submit(job)
     for _ in range(4):
-        assert seen.acquire(timeout=5)
+        assert seen.acquire(timeout=60)
     assert pool.size == 4
     assert not seen.acquire(blocking=False)
     release.set()
     for _ in range(6):
-        assert seen.acquire(timeout=5)
+        assert seen.acquire(timeout=60)
     pool.close()
 
 
@@ -32,8 +32,8 @@ def test_an_idle_thread_is_used_again() -> None:
     pool, done = Pool("test", 100), threading.Semaphore(0)
     for _ in range(20):
         pool.submit(lambda: done.release() and None)
-        assert done.acquire(timeout=5)
-        deadline = time.monotonic() + 5
+        assert done.acquire(timeout=60)
+        deadline = time.monotonic() + 60
         while pool._idle < pool.size and time.monotonic() < deadline:
             time.sleep(0.001)
     assert pool.size == 1

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     """Polls for a condition; fails when it never holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentcore_rl_toolkit.collect import Task
-from agentcore_rl_toolkit.errors import ContractError
+from agentcore_rl_toolkit.errors import ContractError, GatewayError
 from agentcore_rl_toolkit.rollout import FailureKind
 from agentcore_rl_toolkit.trajectory.row import RowStatus
 
@@ -201,3 +201,46 @@ async def test_a_record_is_plain_and_holds_every_stage(stand: Make) -> None:
     assert record["timings"].keys() == {
         *("queue_s", "start_s", "agent_s", "model_s", "finish_s", "retry_s")
     }
+
+
+class ShutGateway:
+    """A gateway whose disk is full, or that is away, for so many openings or finishes."""
+
+    def __init__(self, gateway: Any, openings: int = 0, finishes: int = 0) -> None:
+        self._gateway, self._openings, self._finishes = gateway, openings, finishes
+
+    async def open_session(self, spec: Any) -> Any:
+        if self._openings:
+            self._openings -= 1
+            raise GatewayError("the journal could not be written: No space left on device")
+        return await self._gateway.open_session(spec)
+
+    async def finish_session(self, session_id: str, **options: Any) -> Any:
+        finished = await self._gateway.finish_session(session_id, **options)
+        if self._finishes:
+            self._finishes -= 1
+            raise GatewayError("the journal could not be written: No space left on device")
+        return finished
+
+
+async def test_a_gateway_that_opens_no_session_is_tried_again_and_at_last_counted(
+    stand: Make,
+) -> None:
+    made = await stand(ECHO, retries=1)
+    made.collector._gateway = ShutGateway(made.gateway, openings=3)
+    lost = await made.collector.rollout(task(0))
+    assert lost.failure is not None
+    assert (lost.failure.kind, lost.attempts, lost.counted) == (FailureKind.MODEL, 2, False)
+    assert (await made.collector.rollout(task(1))).ok, "one refusal, then a session"
+    check_sums(made)
+
+
+async def test_an_agents_failure_whose_rows_are_lost_is_not_its_own(stand: Make) -> None:
+    made = await stand(ECHO, retries=1)
+    made.collector._gateway = ShutGateway(made.gateway, finishes=1)
+    rollout = await made.collector.rollout(task(**{"raise": "mine"}))
+    assert rollout.failure is not None
+    assert rollout.failure.kind is FailureKind.AGENT
+    assert (rollout.attempts, rollout.reward) == (2, 0.0)
+    assert made.collector.report().retried == {"model": 1}
+    check_sums(made)

@@ -27,6 +27,7 @@ REFUSED = [
     pytest.param({"Host": "[bad"}, id="a host that is none"),
     pytest.param({"Origin": "http://attacker.invalid"}, id="a page of somebody else"),
     pytest.param({"Origin": "null"}, id="a page in a sandbox"),
+    pytest.param({"Origin": "http://["}, id="an origin that is none"),
     pytest.param({"Sec-Fetch-Site": "cross-site"}, id="an image of somebody else's page"),
     pytest.param({"Sec-Fetch-Site": "same-site"}, id="another port of this machine"),
 ]
@@ -89,6 +90,7 @@ async def test_a_token_opens_the_page_once_and_stays_in_a_cookie(runs: Path) -> 
         assert (await ask(f"{url}/api/runs"))[0] == 401
         assert (await ask(f"{url}/?token=wrong"))[0] == 401
         assert (await ask(f"{url}/api/runs?token={TOKEN}"))[0] == 401
+        assert (await ask(f"{url}/api/runs", Authorization="Bearer \udcff"))[0] == 401
         assert (await ask(f"{url}/api/runs", Authorization=f"Bearer {TOKEN}"))[0] == 200
         jar = aiohttp.CookieJar(unsafe=True)
         async with aiohttp.ClientSession(cookie_jar=jar) as http:

@@ -57,7 +57,7 @@ def moto_url() -> Iterator[str]:
 @pytest.fixture
 def moto(control: RuntimeThread, moto_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     reset = urllib.request.Request(f"{moto_url}/moto-api/reset", method="POST")
-    urllib.request.urlopen(reset, timeout=10).close()
+    urllib.request.urlopen(reset, timeout=60).close()
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto_url)
     monkeypatch.setenv("AWS_ENDPOINT_URL_BEDROCK_AGENTCORE_CONTROL", control.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")

@@ -139,7 +139,8 @@ def test_every_page_says_its_limits(page: Path) -> None:
 def test_there_are_at_most_ten_pages_and_the_overview_leads_to_each() -> None:
     overview = (DOCS / "index.md").read_text(encoding="utf-8")
     others = [page.name for page in OWN if page.name != "index.md"]
-    assert len(OWN) <= 10
+    guide = [page for page in OWN if page.stem != "security"]  # a review, beside the guide
+    assert len(guide) <= 10
     assert [name for name in others if f"({name}" not in overview] == []
 
 

@@ -21,7 +21,7 @@ MATH = ROOT / "examples" / "strands_math_agent"
 START_S = 60.0
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout: float = 30.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 90.0) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s in vain until {what}"

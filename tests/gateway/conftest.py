@@ -101,7 +101,7 @@ async def door(make_door: Make) -> Door:
 
 @pytest.fixture
 def until() -> Callable[..., Awaitable[None]]:
-    async def wait(condition: Callable[[], Any], timeout: float = 10.0) -> None:
+    async def wait(condition: Callable[[], Any], timeout: float = 60.0) -> None:
         deadline = time.monotonic() + timeout
         while not condition():
             assert time.monotonic() < deadline, "the condition did not come true"

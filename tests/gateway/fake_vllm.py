@@ -51,6 +51,7 @@ class FakeVLLM:
     def __init__(self) -> None:
         self.answer: Callable[[dict[str, Any], int], str] = lambda body, choice: f"ok{choice}"
         self.tool_call: dict[str, Any] | None = None
+        self.stop_reason: str | int | None = None
         self.reasoning: str | None = None
         self.requests: list[dict[str, Any]] = []
         self.cancelled = 0
@@ -169,7 +170,7 @@ class FakeVLLM:
             "index": index,
             "logprobs": self._logprobs(text, 0, chat) if body.get("logprobs") is not None else None,
             "finish_reason": "tool_calls" if self.tool_call else "stop",
-            "stop_reason": None,
+            "stop_reason": self.stop_reason,
         }
         if chat:
             message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
@@ -249,6 +250,7 @@ class FakeVLLM:
             choice["prompt_token_ids"] = prompt if at == 0 else None
         if at + 1 == len(text):
             choice["finish_reason"] = "tool_calls" if self.tool_call else "stop"
+            choice["stop_reason"] = self.stop_reason
         return event
 
     async def _send(self, response: web.StreamResponse, event: dict[str, Any]) -> None:

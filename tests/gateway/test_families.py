@@ -115,18 +115,23 @@ async def test_deltas_come_while_the_engine_samples(
 ) -> None:
     text = "<think>\nlook\n</think>\n\nOne \N{SUN BEHIND CLOUD}." + 2 * make.JSON_CALL + " Wait."
     ids = say(tokens, renderer, text)
-    tokens.gates = [len(ids) - 4]
+    tokens.gates = [len(ids) - 20]
     stream = await qwen.client(await qwen.open()).chat.completions.create(
         model="policy", messages=USER, tools=make.TOOLS, stream=True
     )
     seen: dict[str, Any] = {"reasoning_content": "", "content": "", "tool_calls": []}
     async for kind, part in deltas(stream):
         seen[kind] += part
-        if len(seen["tool_calls"]) == 2:
-            tokens.gate.set()  # both calls came although the answer is not complete
+        if kind == "tool_calls" and part[0]["index"] == 1 and "id" not in part[0]:
+            tokens.gate.set()  # the second call's arguments have begun, nothing is complete yet
     assert seen["reasoning_content"] == "look"
     assert seen["content"] == "One \N{SUN BEHIND CLOUD}. Wait."
-    assert [call["index"] for call in seen["tool_calls"]] == [0, 1]
+    calls = seen["tool_calls"]
+    assert [call["index"] for call in calls if "id" in call] == [0, 1]
+    for index in (0, 1):
+        pieces = [c["function"]["arguments"] for c in calls if c["index"] == index]
+        assert len(pieces) > 5
+        assert json.loads("".join(pieces)) == make.ARGUMENTS
 
 
 async def test_reasoning_is_not_told_to_a_client_that_wants_none(

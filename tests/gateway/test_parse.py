@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentcore_rl_toolkit.gateway.assemble import parse
+from agentcore_rl_toolkit.gateway.detokenize import Detokenizer
 from agentcore_rl_toolkit.gateway.fault import Refusal
 from agentcore_rl_toolkit.gateway.parse import (
     HERMES,
     PARSE_FAILED,
-    Detokenizer,
     Kind,
     Marks,
     Parsed,
     ParseHealth,
     Splitter,
     named,
-    parse,
     read_hermes,
 )
 

@@ -12,7 +12,8 @@ from fake_tokens import END, FakeTokenizer, FakeTokens
 
 from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.gateway import ModelSpec
-from agentcore_rl_toolkit.gateway.parse import PARSE_FAILED, parse
+from agentcore_rl_toolkit.gateway.assemble import parse
+from agentcore_rl_toolkit.gateway.parse import PARSE_FAILED
 from agentcore_rl_toolkit.gateway.render import Renderer
 
 TOKENIZER = FakeTokenizer()
@@ -48,13 +49,19 @@ async def ask(door: Any, opened: Any, messages: Any, stream: bool = False, **ext
         message = reply.choices[0].message.model_dump(exclude_none=True)
         return message, reply.choices[0].finish_reason
     message, reason = {"role": "assistant", "content": ""}, None
+    calls: list[Any] = []
     async for chunk in reply:
         for choice in chunk.choices:
             message["content"] += choice.delta.content or ""
-            if choice.delta.tool_calls:
-                calls = [c.model_dump(exclude={"index"}) for c in choice.delta.tool_calls]
-                message["tool_calls"] = calls
+            for call in choice.delta.tool_calls or ():
+                assert call.index in (len(calls) - 1, len(calls)), "calls come in order"
+                if call.index == len(calls):
+                    calls.append(call.model_dump(exclude={"index"}))
+                else:
+                    calls[-1]["function"]["arguments"] += call.function.arguments
             reason = choice.finish_reason or reason
+    if calls:
+        message["tool_calls"] = calls
     return message, reason
 
 
@@ -162,11 +169,10 @@ async def test_what_ids_cannot_honour_is_refused(token_door: Any, tokens: FakeTo
     opened = await token_door.open()
     for extra in (
         {"response_format": {"type": "json_object"}},
-        {"tool_choice": "required", "tools": TOOLS},
-        {"logprobs": True},
+        {"logprobs": True, "top_logprobs": 2},
         {"extra_body": {"guided_json": {"type": "object"}}},
     ):
-        with pytest.raises(openai.BadRequestError, match=r"cannot be honoured|not returned"):
+        with pytest.raises(openai.BadRequestError, match=r"cannot be honoured|must be 0"):
             await ask(token_door, opened, USER, **extra)
     assert tokens.requests == []
 

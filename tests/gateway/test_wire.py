@@ -60,6 +60,24 @@ def test_what_is_not_ids_is_refused(text: bytes) -> None:
         pack_ids(text)
 
 
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")], ids=["tight", "spaced"])
+def test_a_streams_prompt_ids_are_found_however_its_json_is_spaced(separators: Any) -> None:
+    """Relays that read and write JSON anew space it as they like."""
+    stream = OpenAIStream(CHAT.parse(BODY[:-1] + b', "stream": true}'))
+    logprobs = {"content": [{"token": "a", "logprob": -0.5}]}
+    first = {"index": 0, "delta": {"content": ""}, "finish_reason": None}
+    last = {"index": 0, "delta": {"content": "a"}, "logprobs": logprobs, "token_ids": [7]}
+    events = [
+        {"id": "c", "choices": [first], "prompt_token_ids": [1, 2, 3]},
+        {"id": "c", "choices": [{**last, "finish_reason": "stop"}]},
+    ]
+    shown, held = stream.feed([json.dumps(e, separators=separators).encode() for e in events])
+    assert b"token_ids" not in shown + held
+    (choice,) = stream.result()
+    assert choice.prompt_text is not None
+    assert np.frombuffer(pack_ids(choice.prompt_text), np.int32).tolist() == [1, 2, 3]
+
+
 @given(st.text(), st.lists(st.integers(0, 150_000), max_size=50))
 def test_prompt_ids_are_cut_out_whatever_the_answer_says(text: str, ids: list[int]) -> None:
     answer = {"a": text, "prompt_token_ids": ids, "b": f'"prompt_token_ids":[{text}'}

@@ -18,7 +18,7 @@ import pytest
 
 from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.gateway import Gateway, GatewaySettings, ModelSpec
-from agentcore_rl_toolkit.gateway.fanout import merge_metrics
+from agentcore_rl_toolkit.gateway.fanout import merge_health, merge_metrics
 from agentcore_rl_toolkit.gateway.peers import as_retry, owner_of
 from agentcore_rl_toolkit.gateway.session import OpenSession
 from agentcore_rl_toolkit.gateway.workers import Workers, name_in
@@ -278,6 +278,25 @@ def test_key_is_read_from_the_first_bytes_of_a_connection() -> None:
     assert name_in(b"POST /v1/messages HTTP/1.1\r\nX-Api-Key: k1\r\n\r\n") == "k1"
     assert name_in(b"POST /v1/x HTTP/1.1\r\nAuthorization: Bearer k2\r\n\r\n") == "k2"
     assert name_in(b"GET /health HTTP/1.1\r\n\r\n") is None
+
+
+async def test_health_is_that_of_all_workers(make_crew: Make) -> None:
+    crew = await make_crew()
+    opened = [await crew.open() for _ in range(8)]
+    assert {owner_of(one["key"], 2) for one in opened} == {0, 1}
+    for _ in range(4):  # new connections go to the workers in turn
+        async with aiohttp.ClientSession() as http, http.get(crew.workers.url + "/health") as reply:
+            said = await reply.json()
+        assert (said["status"], said["sessions"], said["workers"]) == ("ok", 8, 2)
+
+
+def test_a_worker_that_does_not_answer_is_missing() -> None:
+    one = {"status": "ok", "sessions": 2, "in_flight": 1, "workers": 3, "loop_lag_p99_s": 0.1}
+    two = {**one, "sessions": 3, "loop_lag_p99_s": 0.2}
+    said = merge_health([one, two, None])
+    assert said == {**two, "status": "degraded", "sessions": 5, "in_flight": 2} | {
+        "workers_missing": 1
+    }
 
 
 def test_metrics_are_added_up_and_lag_is_the_worst() -> None:

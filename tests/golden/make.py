@@ -5,13 +5,20 @@
 The tokenizers are bytes, a few fixed merges and the family's special tokens: nothing is trained or
 downloaded, so they are the same everywhere. What the model says is written by hand in the family's
 own format and cut into ids as no tokenizer would, so that any second tokenisation shows. Harmony
-(gpt-oss) is missing: its renderer loads a vocabulary from the network.
+(gpt-oss) insists on its own vocabulary, of which the litellm package carries a copy.
 """
 
 from __future__ import annotations
 
+import atexit
+import base64
+import functools
+import importlib.util
 import json
+import os
 import re
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +88,10 @@ class Family:
     template: str | None = None
     content: str = ""
     reasoning: str | None = "look it up"
+    closes: str | None = None
+    """Token that closes an answer that was cut, where it ends none by itself."""
+    options: dict[str, Any] | None = None
+    """For the template."""
 
 
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
@@ -93,6 +104,12 @@ XML_CALL = (
     "<tool_call>\n<function=weather>\n<parameter=place>\nKöln\n</parameter>\n<parameter=days>\n2\n"
     "</parameter>\n</function>\n</tool_call>"
 )
+
+HARMONY = {
+    "<|startoftext|>": 199998, "<|endoftext|>": 199999, "<|return|>": 200002,
+    "<|constrain|>": 200003, "<|channel|>": 200005, "<|start|>": 200006, "<|end|>": 200007,
+    "<|message|>": 200008, "<|call|>": 200012,
+}  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
     "hermes": Family(
@@ -148,10 +165,65 @@ FAMILIES: dict[str, Family] = {
         'name="place">Köln</parameter>\n<parameter name="days">2</parameter>\n</invoke>\n'
         "</minimax:tool_call>", "[e~[", last="fine\n</think>\n\nWarm.",
     ),
+    "gpt-oss": Family(
+        "gpt-oss", tuple(HARMONY),
+        "look it up<|end|><|start|>assistant<|channel|>commentary to=functions.weather "
+        '<|constrain|>json<|message|>{"place": "Köln", "days": 2}', "<|return|>", "<|call|>",
+        last="fine<|end|><|start|>assistant<|channel|>final<|message|>Warm in Köln.",
+        closes="<|end|>", options={"conversation_start_date": "2026-01-01"},
+    ),
 }  # fmt: skip
 
 
+def harmony_vocabulary() -> Path | None:
+    """A copy of ``o200k_base.tiktoken``, if one is installed."""
+    spec = importlib.util.find_spec("litellm")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    copies = Path(spec.submodule_search_locations[0]) / "litellm_core_utils" / "tokenizers"
+    path = copies / "fb374d419588a4632f3f557e76b4b70aebbca790"
+    return path if path.is_file() else None
+
+
+class HarmonyTokenizer:
+    eos_token, unk_token_id = "<|return|>", None
+
+    def __init__(self, path: Path) -> None:
+        from tiktoken import Encoding
+
+        lines = (line.split() for line in path.read_bytes().splitlines())
+        ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
+        cut = r"\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+"
+        self._encoding = Encoding(
+            "harmony", pat_str=cut, mergeable_ranks=ranks, special_tokens=HARMONY
+        )
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        return self._encoding.encode(text, allowed_special="all")
+
+    def decode(self, ids: Any, **_: Any) -> str:
+        return self._encoding.decode([ids] if isinstance(ids, int) else list(ids))
+
+    def convert_tokens_to_ids(self, token: str) -> int:
+        return HARMONY[token]
+
+
+@functools.cache
+def make_harmony() -> tuple[HarmonyTokenizer, Renderer]:
+    """Made once: its vocabulary takes seconds to load."""
+    path = harmony_vocabulary()
+    assert path is not None, "install litellm: it carries the vocabulary of gpt-oss"
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (Path(folder) / "o200k_base.tiktoken").symlink_to(path)
+    os.environ["TIKTOKEN_ENCODINGS_BASE"] = folder
+    tokenizer = HarmonyTokenizer(path)
+    return tokenizer, choose_renderer(tokenizer, name="gpt-oss")
+
+
 def make_tokenizer(family: Family) -> Any:
+    if family.renderer == "gpt-oss":
+        return make_harmony()[0]
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -171,6 +243,8 @@ def make_tokenizer(family: Family) -> Any:
 
 
 def make_renderer(family: Family) -> Renderer:
+    if family.renderer == "gpt-oss":
+        return make_harmony()[1]
     return choose_renderer(make_tokenizer(family), name=family.renderer)
 
 
@@ -220,7 +294,7 @@ def play(family: Family, step: int = 1 << 20) -> list[dict[str, Any]]:
     held: list[int] = []
     n_held = n_prompt = 0
     for text, end in said:
-        talk = Talk.of(messages, TOOLS)
+        talk = talk_of(messages, family)
         if held:
             bridged = renderer.bridge(np.asarray(held, np.int32), n_prompt, talk, n_held)
             assert bridged is not None, "the conversation only grew"
@@ -234,6 +308,10 @@ def play(family: Family, step: int = 1 << 20) -> list[dict[str, Any]]:
         messages = [*messages, replayed(message), *after(message)]
     turns.append({"text": renderer.decode(held)})
     return turns
+
+
+def talk_of(messages: list[dict[str, Any]], family: Family) -> Talk:
+    return Talk([json.dumps(message).encode() for message in messages], TOOLS, family.options)
 
 
 def replayed(message: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,14 @@ sys.modules["golden_make"] = make
 _spec.loader.exec_module(make)
 
 FAMILIES = sorted(make.FAMILIES)
-every_family = pytest.mark.parametrize("name", FAMILIES)
+needs_vocabulary = pytest.mark.skipif(
+    make.harmony_vocabulary() is None,
+    reason="litellm is not installed, whose copy of the vocabulary of gpt-oss is used",
+)
+every_family = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=needs_vocabulary) if n == "gpt-oss" else n for n in FAMILIES],
+)
 
 
 @every_family
@@ -76,7 +83,7 @@ def test_streamed_answers_are_the_whole_ones(name: str, step: int) -> None:
         assert answer.message == turn["message"]
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "hermes"])
+@pytest.mark.parametrize("name", [n for n in FAMILIES if n not in ("hermes", "gpt-oss")])
 def test_the_familys_own_parser_agrees(name: str) -> None:
     family = make.FAMILIES[name]
     renderer = make.make_renderer(family)
@@ -103,8 +110,9 @@ def test_prompts_close_an_answer_that_was_cut(name: str) -> None:
     assert bridged is not None
     ids = np.frombuffer(bridged, np.int32).tolist()
     assert ids[: held.size] == held.tolist()
-    ends = renderer.stop_ids or renderer.tokenizer.encode(family.end, add_special_tokens=False)
-    assert ids[held.size] in ends
+    closing = family.closes or family.end
+    ends = renderer.tokenizer.encode(closing, add_special_tokens=False)
+    assert ids[held.size] in (ends if family.closes else renderer.stop_ids or ends)
 
 
 def test_a_family_is_chosen_by_what_the_template_writes() -> None:

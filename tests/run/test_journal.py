@@ -14,7 +14,7 @@ import pytest
 from agentcore_rl_toolkit.errors import ConfigError, GatewayError
 from agentcore_rl_toolkit.run import Journal
 from agentcore_rl_toolkit.run import journal as journal_module
-from agentcore_rl_toolkit.run.segment import read_payloads, segments
+from agentcore_rl_toolkit.run.segment import FRAME_HEAD_BYTES, HEADER, read_payloads, segments
 
 
 def frames_of(folder: Path) -> list[bytes]:
@@ -127,6 +127,32 @@ async def test_segments_rotate_by_size_and_read_as_one_journal(tmp_path: Path) -
     await journal.aclose()
     assert len(segments(tmp_path)) > 3
     assert [frame[:2] for frame in frames_of(tmp_path)] == [b"%02d" % i for i in range(20)]
+
+
+async def test_room_taken_ahead_is_given_back_at_the_end(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, segment_bytes=100)
+    for _ in range(3):
+        await journal.write(b"x" * 60)
+    await journal.aclose()
+    frame = FRAME_HEAD_BYTES + 60
+    sizes = [path.stat().st_size - len(HEADER) for path in segments(tmp_path)]
+    assert sizes == [2 * frame, frame]
+
+
+async def test_a_new_writer_uses_the_room_that_a_dead_one_left(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    await journal.write(b"one")
+    (path,) = segments(tmp_path)
+    (tmp_path / "crashed").mkdir()
+    left = tmp_path / "crashed" / path.name
+    left.write_bytes(path.read_bytes().ljust(9000, b"\0"))
+    await journal.aclose()
+    successor = Journal(tmp_path / "crashed")
+    (place,) = await successor.write(b"two")
+    assert frames_of(tmp_path / "crashed") == [b"one", b"two"]
+    assert successor.read(place) == b"two"
+    await successor.aclose()
+    assert left.stat().st_size == len(HEADER) + 2 * (FRAME_HEAD_BYTES + 3)
 
 
 async def test_a_new_writer_goes_on_after_a_torn_tail(tmp_path: Path) -> None:

@@ -95,11 +95,19 @@ def test_a_byte_changed_anywhere_costs_one_frame_and_is_reported(tmp_path: Path)
             assert damage.gaps or damage.torn
 
 
-def test_zeros_at_the_end_are_no_frames(tmp_path: Path) -> None:
+def test_zeros_at_the_end_are_room_and_neither_frames_nor_damage(tmp_path: Path) -> None:
     path = tmp_path / "g-000001.journal"
-    path.write_bytes(whole() + bytes(4096))
+    path.write_bytes(whole() + bytes(200_000))
     frames, damage = read(path)
     assert frames == FRAMES
+    assert (damage.gaps, damage.torn, damage.end) == ([], None, len(whole()))
+
+
+def test_half_a_frame_before_zeros_is_a_torn_tail(tmp_path: Path) -> None:
+    path = tmp_path / "g-000001.journal"
+    path.write_bytes(whole()[:-12] + bytes(200_000))
+    frames, damage = read(path)
+    assert frames == FRAMES[:-1]
     assert damage.torn is not None
 
 

@@ -25,7 +25,7 @@ PROCESS = {"ART_ISOLATION": "process"}
 ROLE = "arn:aws:iam::000000000000:role/local"
 
 
-def until(condition: Callable[[], Any], what: str, within_s: float = 15.0) -> Any:
+def until(condition: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:
     """Polls; the value of the condition once it is true."""
     deadline = time.monotonic() + within_s
     while not (value := condition()):
@@ -101,7 +101,7 @@ class Aws:
         )
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
             return json.loads(answer.read())
 
     def sessions(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Aws:
 
     def log(self, session_id: str) -> str:
         url = f"{self.url}/_art/sessions/{session_id}/log"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return str(answer.read().decode())
 
     def host_pid(self, session_id: str) -> int:

@@ -36,7 +36,7 @@ def message(refused: pytest.ExceptionInfo[ClientError]) -> str:
 @pytest.fixture
 def raw(aws: Aws) -> Iterator[http.client.HTTPConnection]:
     where = urlsplit(aws.url)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=20)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=60)
     yield connection
     connection.close()
 
@@ -493,11 +493,11 @@ def test_a_repeated_request_during_a_stream_gets_the_whole_stream(
     }
     path = f"/runtimes/{quote(asgi_arn, safe='')}/invocations"
     body = json.dumps({"stream": ["one", "two"], "wait": "gate"}).encode()
-    first = http.client.HTTPConnection(where.hostname or "", where.port, timeout=20)
+    first = http.client.HTTPConnection(where.hostname or "", where.port, timeout=60)
     first.request("POST", path, body, headers)
     assert first.getresponse().fp.readline()  # it has begun
     first.close()
-    second = http.client.HTTPConnection(where.hostname or "", where.port, timeout=20)
+    second = http.client.HTTPConnection(where.hostname or "", where.port, timeout=60)
     second.request("POST", path, body, headers)
     answer = second.getresponse()
     assert answer.readline() == b"data: one\n"

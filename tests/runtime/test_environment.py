@@ -24,7 +24,7 @@ from agentcore_rl_toolkit.runtime.requirements import (
     interpreter,
 )
 
-from .conftest import ASGI_AGENT, Aws
+from .conftest import ASGI_AGENT, Aws, until
 from .packing import source, wheel
 
 
@@ -73,6 +73,65 @@ def test_wheels_are_installed_once_and_found_again(
         archive.unlink()
     assert install(folder) == first, "from the cache: there is nothing to install from"
     assert left() == [first.parent.name]
+
+
+def empty(wanted: Requirements, _: Interpreter, target: Path, __: object) -> None:
+    (target / f"{wanted.lines[0]}.py").touch()
+
+
+def test_environments_that_nobody_uses_are_removed_but_for_the_last_used(
+    links: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "KEPT", 2)
+    where = interpreter(None)
+    made: dict[str, Path] = {}
+
+    def ensure(name: str, used: float) -> None:
+        wanted = Requirements("requirements.txt", (name,))
+        made[name] = environment.ensure(wanted, where, print, empty)
+        os.utime(made[name], (used, used))
+
+    for used, name in enumerate(("held", "named")):
+        ensure(name, used)
+    held = environment.hold(str(made["held"]))
+    os.utime(made["held"], (0, 0))
+    assert held is not None
+    registry = local.home() / "runtime" / "registry.jsonl"
+    registry.parent.mkdir()
+    registry.write_text(json.dumps({"ART_PACKAGES": str(made["named"])}))
+    for used, name in enumerate(("first", "second", "third"), start=2):
+        ensure(name, used)
+    kept = ("held", "named", "second", "third")
+    assert left() == sorted(made[name].parent.name for name in kept)
+    assert not made["first"].parent.with_suffix(".lock").exists()
+    os.close(held)
+    registry.unlink()
+    ensure("first", 5)
+    assert left() == sorted(made[name].parent.name for name in ("first", "third"))
+
+
+def test_packages_of_a_prepared_agent_are_held(
+    aws: Aws, links: Path, monkeypatch: pytest.MonkeyPatch, sid: str
+) -> None:
+    monkeypatch.setattr(environment, "KEPT", 0)
+    where = interpreter(None)
+    made = environment.ensure(Requirements("requirements.txt", ("mine",)), where, print, empty)
+    assert not made.exists(), "none is kept, and nobody uses it"
+    monkeypatch.setattr(environment, "KEPT", 1)
+    made = environment.ensure(Requirements("requirements.txt", ("mine",)), where, print, empty)
+    arn = aws.deploy(environmentVariables={"ART_PACKAGES": str(made)})
+    aws.ask(arn, {}, sid)
+    monkeypatch.setattr(environment, "KEPT", 0)
+    environment.prune(local.home() / "environments")
+    assert made.is_dir()
+    aws.stop(arn, sid)
+    aws.control.delete_agent_runtime(agentRuntimeId=arn.rpartition("/")[2])
+
+    def removed() -> bool:
+        environment.prune(local.home() / "environments")
+        return not made.exists()
+
+    until(removed, "it is removed once the agent is")
 
 
 def test_what_is_installed_already_needs_no_environment(

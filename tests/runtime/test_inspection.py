@@ -14,7 +14,7 @@ from .conftest import Aws
 
 
 def metrics(aws: Aws) -> dict[str, float]:
-    with urllib.request.urlopen(aws.url + "/_art/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(aws.url + "/_art/metrics", timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         text = answer.read().decode()
     found = {}
@@ -59,7 +59,7 @@ def test_metrics_count_what_happens(aws: Aws, asgi_arn: str, sid: str) -> None:
 
 
 def test_readers_of_events_are_counted_while_they_read(aws: Aws) -> None:
-    with urllib.request.urlopen(aws.url + "/_art/events", timeout=10) as events:
+    with urllib.request.urlopen(aws.url + "/_art/events", timeout=60) as events:
         events.readline()
         assert metrics(aws)["art_runtime_event_readers"] >= 1
 
@@ -67,7 +67,7 @@ def test_readers_of_events_are_counted_while_they_read(aws: Aws) -> None:
 def test_a_followed_log_goes_on_while_the_session_lives(aws: Aws, asgi_arn: str, sid: str) -> None:
     aws.ask(asgi_arn, {"say": "one"}, sid)
     url = f"{aws.url}/_art/sessions/{sid}/log?follow=1"
-    with urllib.request.urlopen(url, timeout=20) as log:
+    with urllib.request.urlopen(url, timeout=60) as log:
         assert log.readline() == b"one\n"
         aws.ask(asgi_arn, {"say": "two"}, sid)
         assert log.readline() == b"two\n"

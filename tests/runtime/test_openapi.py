@@ -99,7 +99,7 @@ def test_whatever_is_sent_is_answered_as_described(
     if name in ENDLESS:
         return
     aim(case, arn)
-    response = case.call(base_url=aws.url, timeout=20)
+    response = case.call(base_url=aws.url, timeout=60)
     case.validate_response(
         response,
         checks=(not_a_server_error, status_code_conformance, response_schema_conformance),

@@ -15,8 +15,10 @@ from .conftest import Aws, alive, until
 
 SOON = {"ART_FREEZE_S": "0.3"}
 RESTLESS = """
-import json, os, subprocess, threading, time, urllib.request
+import asyncio, json, os, subprocess, threading, time, urllib.request
 import uvicorn
+
+kept = []
 
 def spin():
     while True:
@@ -30,6 +32,11 @@ def call():
 def sleep():
     for number in range(2):
         time.sleep(2)
+        print("slept", number, flush=True)
+
+async def later():
+    for number in range(2):
+        await asyncio.sleep(2)
         print("slept", number, flush=True)
 
 def wait():
@@ -46,7 +53,9 @@ async def app(scope, receive, send):
         answer = {"status": "Healthy"}
     else:
         work = json.loads(body).get("work")
-        if work:
+        if work == "later":
+            kept.append(asyncio.create_task(later()))
+        elif work:
             threading.Thread(target=globals()[work], daemon=True).start()
         answer = {"work": work}
     raw = json.dumps(answer).encode()
@@ -155,11 +164,12 @@ def test_work_that_nobody_reports_keeps_a_session_awake(
     aws.stop(arn, working)
 
 
+@pytest.mark.parametrize("work", ["sleep", "later"], ids=["in a thread", "in the server's loop"])
 def test_work_that_only_sleeps_goes_on_and_rests_when_it_is_done(
-    aws: Aws, restless: Path, sid: str
+    work: str, aws: Aws, restless: Path, sid: str
 ) -> None:
     arn = aws.deploy(restless, environmentVariables=SOON)
-    aws.ask(arn, {"work": "sleep"}, sid)
+    aws.ask(arn, {"work": work}, sid)
     frozen(aws, sid)
     assert "slept 1" in aws.log(sid)
 

@@ -49,7 +49,7 @@ class Process:
 
     def end(self, number: int) -> tuple[int, str]:
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=60)
         return self.process.returncode, errors
 
 
@@ -101,7 +101,7 @@ def test_a_signal_ends_it_cleanly_with_all_sessions(
     assert {one["pid"] for one in aws.sessions().values()} <= below
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(aws.ask, arn, {"wait": "never"}, new_session())
-        events = urllib.request.urlopen(runtime.url + "/_art/events", timeout=20)
+        events = urllib.request.urlopen(runtime.url + "/_art/events", timeout=60)
         until(lambda: any(s["in_flight"] for s in aws.sessions().values()), "it is in flight")
         began = time.monotonic()
         code, errors = runtime.end(number)
@@ -206,7 +206,7 @@ async def test_an_unknown_isolation_level_is_refused(tmp_path: Path) -> None:
 
 def status(url: str, path: str, headers: dict[str, str]) -> tuple[int, Any]:
     where = urlsplit(url)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=10)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=60)
     connection.putrequest("GET", path, skip_host=True)
     for name, value in {"Host": where.netloc, **headers}.items():
         connection.putheader(name, value)
@@ -249,7 +249,7 @@ def test_a_result_written_by_boto3_is_announced_with_its_session(
     aws: Aws, asgi_arn: str, sid: str
 ) -> None:
     aws.ask(asgi_arn, {}, sid)
-    with urllib.request.urlopen(aws.url + "/_art/events?bucket=rollouts", timeout=10) as events:
+    with urllib.request.urlopen(aws.url + "/_art/events?bucket=rollouts", timeout=60) as events:
         while events.readline() != b"event: hello\n":
             pass
         aws.s3.put_object(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.error
 import urllib.request
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, EventStreamError
 
 from agentcore_rl_toolkit import local
+from agentcore_rl_toolkit.runtime.isolation.inside import tree
 from agentcore_rl_toolkit.runtime.quota import Quota
 from agentcore_rl_toolkit.runtime.session import parse_health
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
@@ -186,6 +188,28 @@ def test_a_session_at_the_end_of_its_lifetime_is_lost_when_it_worked(
         aws.invoke(arn, {"wait": "never"}, sid)
     until(lambda: len(session_events(shared_runtime, sid)) == 2, "its end is told")
     assert session_events(shared_runtime, sid)[1] == ("lost", "maxLifetime of 1 s reached")
+
+
+def test_the_lifetime_ends_a_session_in_which_a_command_runs(
+    shared_runtime: RuntimeThread, aws: Aws, sid: str
+) -> None:
+    arn = deploy_with(aws, idle_s=1, lifetime_s=3)
+    answer = aws.data.invoke_agent_runtime_command(
+        agentRuntimeArn=arn,
+        runtimeSessionId=sid,
+        body={"command": "/bin/sh -c 'echo begun; exec sleep 3600'"},
+    )
+    with contextlib.closing(answer["stream"]) as stream:
+        said = iter(stream)
+        assert next(said)["chunk"] == {"contentStart": {}}
+        assert next(said)["chunk"] == {"contentDelta": {"stdout": "begun\n"}}
+        pids = tree.descendants(aws.host_pid(sid))
+        with pytest.raises(EventStreamError, match="The command was lost"):
+            list(said)
+    until(lambda: len(session_events(shared_runtime, sid)) == 2, "its end is told")
+    assert session_events(shared_runtime, sid)[1] == ("lost", "maxLifetime of 3 s reached")
+    assert len(pids) > 1
+    assert not any(alive(pid) for pid in pids)
 
 
 @pytest.mark.parametrize(

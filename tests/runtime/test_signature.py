@@ -97,7 +97,7 @@ def send(url: str, request: Wire) -> str:
     lines = [f"{request.method} {request.target} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in request.headers]
     lines += [f"Content-Length: {len(request.body)}", "Connection: close", "", ""]
-    with socket.create_connection((where.hostname, where.port), timeout=10) as sock:
+    with socket.create_connection((where.hostname, where.port), timeout=60) as sock:
         sock.sendall("\r\n".join(lines).encode() + request.body)
         answer = b""
         while piece := sock.recv(65536):

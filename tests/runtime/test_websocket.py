@@ -35,13 +35,13 @@ def arn(shared_aws: Aws) -> Iterator[str]:
 
 def dial(url: str, arn: str, sid: str, **options: Any) -> ClientConnection:
     where = f"ws://{urlsplit(url).netloc}/runtimes/{quote(arn, safe='')}/ws"
-    return connect(where, additional_headers={SID: sid}, proxy=None, open_timeout=20, **options)
+    return connect(where, additional_headers={SID: sid}, proxy=None, open_timeout=60, **options)
 
 
 def exchange(ws: ClientConnection, *messages: str | bytes) -> None:
     for message in messages:
         ws.send(message)
-        ws.recv(timeout=10)
+        ws.recv(timeout=60)
 
 
 def test_messages_pass_both_ways_and_the_session_is_made(aws: Aws, arn: str, sid: str) -> None:
@@ -127,7 +127,7 @@ def test_the_end_of_the_session_closes_the_connection(
         else:
             ws.send("die")
         with pytest.raises(ConnectionClosed) as closed:
-            ws.recv(timeout=10)
+            ws.recv(timeout=60)
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1011
 
@@ -155,7 +155,7 @@ def test_an_unknown_runtime_is_404_and_a_plain_request_400(aws: Aws, arn: str, s
         dial(aws.url, arn[:-10] + "0" * 10, sid)
     assert refused.value.response.status_code == 404
     where = urlsplit(aws.url)
-    plain = http.client.HTTPConnection(where.hostname or "", where.port, timeout=10)
+    plain = http.client.HTTPConnection(where.hostname or "", where.port, timeout=60)
     plain.request("GET", f"/runtimes/{quote(arn, safe='')}/ws", headers={SID: sid})
     answer = plain.getresponse()
     assert answer.status == 400
@@ -194,7 +194,7 @@ def test_awss_frame_quotas_can_be_rehearsed(tmp_path: Path, sid: str) -> None:
             ws.recv()
             ws.send("x" * 1001)
             with pytest.raises(ConnectionClosed) as large:
-                ws.recv(timeout=10)
+                ws.recv(timeout=60)
         with dial(aws.url, arn, sid) as ws:
             ws.recv()
             with pytest.raises(ConnectionClosed) as many:

@@ -14,7 +14,7 @@ from ..runtime.conftest import ASGI_AGENT, Aws
 
 async def until(condition: object, what: str) -> None:
     assert callable(condition)
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not await asyncio.to_thread(condition):
         assert time.monotonic() < deadline, f"never happened: {what}"
         await asyncio.sleep(0.02)

@@ -22,17 +22,12 @@ if TYPE_CHECKING:
     from ..trainer.config import TrainConfig
     from ..trainer.rig import Deployed
 
-RUNNERS = {"verl": ".verl.launch", "slime": ".slime.launch"}
+RUNNERS = {"verl": ".verl.launch", "slime": ".slime.launch", "rllm": ".rllm.launch"}
 """Where each is, by the name that ``backend:`` gives it."""
-ELSEWHERE = {
-    "rllm": "rllm starts itself, with our client: see docs/train-rllm.md",
-}
 
 
 def runner(name: str) -> Callable[[TrainConfig, Path, Deployed], None]:
     """What runs a training with that backend; ConfigError when nothing does."""
-    if name in ELSEWHERE:
-        raise ConfigError(f"backend {name!r} is not started by this command: {ELSEWHERE[name]}")
     if name not in RUNNERS:
         raise ConfigError(f"no backend {name!r}: there are embedded, tinker, {', '.join(RUNNERS)}")
     module = importlib.import_module(RUNNERS[name], __name__)

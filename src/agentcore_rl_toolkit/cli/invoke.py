@@ -14,7 +14,7 @@ from .. import local
 from ..errors import ConfigError
 from ..rollout import failure_of
 from .doctor import require_runtime
-from .show import console, fail
+from .show import console, fail, printable
 
 NO_READ_TIMEOUT_S = 900
 """AWS ends a synchronous call after 15 minutes."""
@@ -129,11 +129,12 @@ def print_body(raw: bytes) -> None:
     try:
         print_json(json.loads(raw))
     except ValueError:
-        console.print(raw.decode(errors="replace"), markup=False, soft_wrap=True)
+        console.print(printable(raw.decode(errors="replace")), markup=False, soft_wrap=True)
 
 
 def print_json(value: object) -> None:
     if console.is_terminal:
         console.print_json(data=value)
     else:
-        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+        text = json.dumps(value, ensure_ascii=False)
+        sys.stdout.write(text.encode(errors="backslashreplace").decode() + "\n")

@@ -161,7 +161,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def open_append(path: Path) -> TextIO:
     """Starts on a fresh line, also after a crash in the middle of one."""
-    file = path.open("a+", encoding="utf-8")
+    # half of a surrogate pair, in what an agent returned, stays an escape
+    file = path.open("a+", encoding="utf-8", errors="backslashreplace")
     if file.tell() and not path.read_bytes().endswith(b"\n"):
         file.write("\n")
     return file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
 import time
@@ -17,7 +18,7 @@ from rich.table import Table
 
 from .. import local
 from ..errors import ConfigError, RuntimeServiceError
-from .show import console, escape, plain_table
+from .show import coloured, console, escape, plain_table
 
 Endpoint = Annotated[str | None, typer.Option(help="URL of the runtime. Default: find it.")]
 SessionId = Annotated[str, typer.Argument(help="Its id, or the beginning of it.")]
@@ -60,9 +61,15 @@ def logs(
     url = local.find_endpoint(endpoint)
     name = find(url, session, or_itself=True)
     with fetch(f"{url}/_art/sessions/{name}/log{'?follow=1' if follow else ''}") as answer:
-        while piece := answer.read1(65536):
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
+        copy(answer, sys.stdout.buffer, tame=sys.stdout.isatty())
+
+
+def copy(source: Any, out: IO[bytes], *, tame: bool) -> None:
+    """Byte by byte into a file or a pipe; on a terminal without what would steer it."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    while piece := source.read1(65536):
+        out.write(coloured(decoder.decode(piece)).encode() if tame else piece)
+        out.flush()
 
 
 def stop(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.live import Live
@@ -13,21 +14,32 @@ from rich.table import Table
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
+_STEERING = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 
 
 def fail(message: str, *, code: int = 1) -> NoReturn:
-    errors.print(f"[bold red]error[/]: {escape(message)}", soft_wrap=True)
+    errors.print(f"[bold red]error[/]: {escape(printable(message))}", soft_wrap=True)
     sys.exit(code)
 
 
 def hint(message: str) -> None:
-    errors.print(f"[dim]{escape(message)}[/]", soft_wrap=True)
+    errors.print(f"[dim]{escape(printable(message))}[/]", soft_wrap=True)
 
 
 def escape(text: str) -> str:
     from rich.markup import escape as rich_escape
 
     return rich_escape(text)
+
+
+def printable(text: Any) -> str:
+    """What agents wrote must not steer the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in str(text))
+
+
+def coloured(text: str) -> str:
+    """The same for logs: colours may pass, and a line may be written over."""
+    return _STEERING.sub("\ufffd", text)
 
 
 def plain_table(*columns: str) -> Table:

@@ -49,7 +49,8 @@ def train(
         Path | None, typer.Option(help="Run folder to go on with, as the command printed it.")
     ] = None,
     backend: Annotated[
-        str | None, typer.Option(help="embedded, verl or tinker; wins over 'backend:'.")
+        str | None,
+        typer.Option(help="embedded, verl, slime, rllm or tinker; wins over 'backend:'."),
     ] = None,
 ) -> None:
     """Train an agent. Ctrl-C saves and stops; --resume goes on."""

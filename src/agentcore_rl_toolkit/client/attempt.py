@@ -309,7 +309,7 @@ def _location(answer: bytes) -> tuple[str, str]:
     try:
         value = json.loads(answer)
         return str(value["s3_bucket"]), str(value["result_key"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         said = answer[:200].decode(errors="replace") or "a stream"
         raise ContractError(
             f"the agent answered without a result location ({said!r}): it runs as in production. "

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from botocore.exceptions import (
-    BotoCoreError,
     ClientError,
     ConnectTimeoutError,
     EndpointConnectionError,
@@ -41,7 +40,7 @@ from ..errors import (
 )
 from ..rollout import ROLLOUT
 from .pace import Limiter
-from .store import code_of, message_of, status_of
+from .store import BROKEN, check_whole, code_of, message_of, status_of
 from .thread import Handle, Job, Pool, Timer
 
 logger = logging.getLogger(__name__)
@@ -99,7 +98,7 @@ def judge(error: Exception, where: str, proven: bool) -> Verdict:
     if isinstance(error, before):
         kind = SessionLostError if proven else ContractError
         return Verdict("retry", kind(f"{where} cannot be reached: {error}. {_start_hint(where)}"))
-    if isinstance(error, BotoCoreError | OSError):
+    if isinstance(error, BROKEN):
         return Verdict("unsure", SessionLostError(f"{where} broke off: {error}"), alive=True)
     return Verdict("fail", ContractError(f"the invocation failed: {error!r}"), alive=True)
 
@@ -192,6 +191,7 @@ class Caller:
             if "event-stream" in str(response.get("contentType", "")):
                 return b""
             data = stream.read(ANSWER_BYTES) if hasattr(stream, "read") else stream
+            check_whole(response, data)
         finally:
             if hasattr(stream, "close"):
                 stream.close()

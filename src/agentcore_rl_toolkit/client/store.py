@@ -8,9 +8,12 @@ counts as absent, is said once, and is remembered for the message of a timeout.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
+import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -20,6 +23,7 @@ from botocore.exceptions import (
     NoCredentialsError,
     PartialCredentialsError,
 )
+from botocore.parsers import ResponseParserError
 
 from ..errors import AgentError, ConfigError, ContractError
 
@@ -31,6 +35,10 @@ LISTED_PER_HEAD = 25
 
 class Transient(Exception):
     """The store had a passing problem."""
+
+
+BROKEN = (BotoCoreError, ResponseParserError, OSError)
+"""No answer, half of one, or none that could be read."""
 
 
 class Denied(Exception):
@@ -75,7 +83,7 @@ class Store:
                 self._note_denied(bucket)
                 return False
             raise _store_error(error, bucket) from error
-        except BotoCoreError as error:
+        except BROKEN as error:
             raise _store_error(error, bucket) from error
         return True
 
@@ -88,11 +96,12 @@ class Store:
                 data = body.read()
             finally:
                 body.close()
+            check_whole(response, data)
         except ClientError as error:
             if status_of(error) == 404 and code_of(error) != "NoSuchBucket":
                 return None
             raise _store_error(error, bucket) from error
-        except BotoCoreError as error:
+        except BROKEN as error:
             raise _store_error(error, bucket) from error
         return parse_result(data, key)
 
@@ -101,12 +110,13 @@ class Store:
         token: dict[str, str] = {"StartAfter": start_after} if start_after else {}
         while True:
             try:
-                page = self._client().list_objects_v2(Bucket=bucket, Prefix=prefix, **token)
+                with _keys_only():
+                    page = self._client().list_objects_v2(Bucket=bucket, Prefix=prefix, **token)
             except ClientError as error:
                 if status_of(error) == 403:
                     raise Denied(bucket) from error
                 raise _store_error(error, bucket) from error
-            except BotoCoreError as error:
+            except BROKEN as error:
                 raise _store_error(error, bucket) from error
             if not isinstance(page, dict):
                 raise Denied(bucket)
@@ -124,10 +134,46 @@ class Store:
             logger.warning("bucket=<%s> | reading it is denied: %s", bucket, self.hint)
 
 
+_listing = threading.local()
+_UNREAD = re.compile(rb"<(LastModified|ETag|Size|StorageClass|Checksum\w+)>[^<]*</\1>")
+
+
+def spare_listings(client: Any) -> None:
+    """Of a listing only the keys are wanted here, and botocore takes 0.1 ms to read one date."""
+    client.meta.events.register("before-parse.s3.ListObjectsV2", _leave_out)
+
+
+@contextlib.contextmanager
+def _keys_only() -> Iterator[None]:
+    """For this thread's request: others may use the client as well, and read it all."""
+    _listing.ours = True
+    try:
+        yield
+    finally:
+        _listing.ours = False
+
+
+def _leave_out(response_dict: dict[str, Any], **_: Any) -> None:
+    if getattr(_listing, "ours", False):
+        response_dict["body"] = _UNREAD.sub(b"", response_dict["body"])
+
+
+def check_whole(response: Any, data: bytes) -> None:
+    """ConnectionError when the connection ended inside the head of the answer.
+
+    What was cut in the body is noticed by botocore. A head that was cut is read as far as it goes:
+    a success without a length and without a body.
+    """
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders")
+    framed = headers is None or "content-length" in headers or "transfer-encoding" in headers
+    if not data and not framed:
+        raise ConnectionError("the connection ended inside the head of the answer")
+
+
 def parse_result(data: bytes, key: str) -> dict[str, Any]:
     try:
         result = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AgentError(f"the result at {key} is not JSON: {error}") from error
     if not isinstance(result, dict):
         raise AgentError(f"the result at {key} is a JSON {type(result).__name__}, not an object")
@@ -168,7 +214,7 @@ def message_of(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Message", "")) or str(error)
 
 
-def _store_error(error: ClientError | BotoCoreError, bucket: str) -> Exception:
+def _store_error(error: Exception, bucket: str) -> Exception:
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return ContractError(f"no AWS credentials to read bucket {bucket}: {error}")
     if not isinstance(error, ClientError):

@@ -14,9 +14,8 @@ from typing import Any, Protocol
 
 from ..client import RolloutClient
 from ..client.order import new_id
-from ..errors import ConfigError, RolloutError
+from ..errors import ConfigError, GatewayError, RolloutError
 from ..gateway.admin import Finished, Opened
-from ..gateway.fault import Refusal
 from ..gateway.session import OpenSession
 from ..rollout import Failure, FailureKind, failure_of
 from .record import Task, Timings
@@ -58,15 +57,18 @@ async def attempt(
 ) -> Ended:
     session_id = new_id()
     started = time.monotonic()
-    opened = await gateway.open_session(
-        OpenSession(
-            session_id=session_id,
-            rollout_id=rollout_id,
-            group_id=task.group_id,
-            sampling=dict(setting.sampling),
-            overwrite=True,
-        )
+    spec = OpenSession(
+        session_id=session_id,
+        rollout_id=rollout_id,
+        group_id=task.group_id,
+        sampling=dict(setting.sampling),
+        overwrite=True,
     )
+    try:
+        opened = await gateway.open_session(spec)
+    except GatewayError as error:  # a full disk, or a gateway that is away: not this task's doing
+        shut = Failure(FailureKind.MODEL, f"the gateway opened no session: {error}")
+        return Ended(session_id, None, shut, None, Timings(start_s=time.monotonic() - started))
     accepted: float | None = None
     result: Mapping[str, Any] | None = None
     try:
@@ -109,9 +111,11 @@ async def _finish(
     drain = setting.drain_s if failure is None else 0.0
     try:
         finished = await gateway.finish_session(session_id, timeout_s=drain)
-    except Refusal as refusal:
-        text = f"the gateway did not give the rows of session {session_id}: {refusal.message}"
-        return None, failure or Failure(FailureKind.MODEL, text)
+    except GatewayError as error:
+        text = f"the gateway did not give the rows of session {session_id}: {error}"
+        if failure is not None and failure.kind is not FailureKind.AGENT:
+            return None, failure
+        return None, Failure(FailureKind.MODEL, text)  # its rows are lost, whatever the agent did
     if failure is not None and failure.kind is FailureKind.AGENT and finished.status["failed"]:
         text = f"{finished.status['failed']} model calls failed, then the agent: {failure.message}"
         failure = Failure(FailureKind.MODEL, text)
@@ -121,7 +125,7 @@ async def _finish(
 async def _abandon(gateway: GatewayLike, session_id: str) -> None:
     try:
         await gateway.finish_session(session_id, timeout_s=0.0)
-    except Refusal:
+    except GatewayError:
         pass
 
 

@@ -156,5 +156,5 @@ def _shown(value: Any) -> str:
 def _decoded(raw: bytes) -> Any:
     try:
         return json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return raw.decode(errors="replace")

@@ -67,7 +67,7 @@ class Guard:
 
     def _compare(self, given: str) -> None:
         expected = self._token or ""
-        if not hmac.compare_digest(given.encode(), expected.encode()):
+        if not hmac.compare_digest(given.encode(errors="surrogateescape"), expected.encode()):
             raise web.HTTPUnauthorized(
                 text="Open the address that 'art dashboard' printed: it holds the token."
             )
@@ -80,13 +80,20 @@ class Guard:
 
 def refuse_foreign_pages(request: web.Request) -> None:
     origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("Host", ""):
+    if origin is not None and not _is_ours(origin, request.headers.get("Host", "")):
         raise web.HTTPForbidden(text="The dashboard does not answer other pages")
     site = request.headers.get("Sec-Fetch-Site", "none")
     # A link to the page itself may be followed from anywhere; what it shows stays ours.
     followed = request.path == "/" and request.headers.get("Sec-Fetch-Mode") == "navigate"
     if site not in ("none", "same-origin") and not followed:
         raise web.HTTPForbidden(text="The dashboard does not answer other pages")
+
+
+def _is_ours(origin: str, host: str) -> bool:
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 def host_of(request: web.Request) -> str:

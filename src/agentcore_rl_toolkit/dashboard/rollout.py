@@ -76,7 +76,7 @@ class RolloutView:
             return json.loads(path.read_bytes())
         except FileNotFoundError:
             return None
-        except (ConfigError, OSError, ValueError) as error:
+        except (ConfigError, OSError, ValueError, RecursionError) as error:
             self.problems.append(Problem(self.run.folder.results, 0, f"a result: {error}"))
             return None
 

@@ -94,7 +94,10 @@ class Admin:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path.strip("/")
         if path == "health":
-            return self._health()
+            health = self._health()
+            if self._fanout is not None:
+                health = await self._fanout.health(request, health)
+            return reply(health)
         self._gateway.check_admin(request)
         if self._fanout is not None:
             answered = await self._fanout.handle(request, path)
@@ -225,21 +228,19 @@ class Admin:
 
     # --- the gateway itself ---------------------------------------------------------------
 
-    def _health(self) -> web.Response:
+    def _health(self) -> dict[str, Any]:
         gateway = self._gateway
         pools = gateway.models.pools.values()
         ok = all(any(slot.healthy for slot in pool.slots.values()) for pool in pools)
-        return reply(
-            {
-                "status": "ok" if ok else "degraded",
-                "service": "agentcore-rl-toolkit gateway",
-                "version": __version__,
-                "sessions": len(gateway.sessions),
-                "in_flight": len(gateway.relay.calls),
-                "workers": gateway.peers.place.count if gateway.peers is not None else 1,
-                "loop_lag_p99_s": round(gateway.metrics.lag(), 6),
-            }
-        )
+        return {
+            "status": "ok" if ok else "degraded",
+            "service": "agentcore-rl-toolkit gateway",
+            "version": __version__,
+            "sessions": len(gateway.sessions),
+            "in_flight": len(gateway.relay.calls),
+            "workers": gateway.peers.place.count if gateway.peers is not None else 1,
+            "loop_lag_p99_s": round(gateway.metrics.lag(), 6),
+        }
 
     def list_models(self, *, anthropic: bool = False) -> web.Response:
         pools = self._gateway.models.pools.values()

@@ -111,6 +111,7 @@ class Capture:
             request=ask.body if choice.index == 0 else b"",
             response=choice.message,
             finish_reason=choice.finish_reason or "abort",
+            stop=choice.stop,
             versions=versions,
             delivered=delivered,
             started=call.started_unix,

@@ -8,6 +8,7 @@ bridged id by id, so what was sampled is never tokenised again, reasoning of ear
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..trajectory.turn import Ids, pack_ids
+from .call_text import JSON_FORM, CallForm
 from .parse import PARSE_FAILED, FoundCall, Marks, Parsed, named, read_hermes, tool_call
 from .render import Renderer, Talk, TokenizerLike
 
@@ -28,14 +30,34 @@ TAIL_IDS = 64
 
 _BAR, _LOW = "\uff5c", "\u2581"
 _TAGS = Marks()
+_DEEPSEEK = CallForm(
+    re.compile(
+        rf"\s{{0,64}}<{_BAR}tool{_LOW}call{_LOW}begin{_BAR}>function<{_BAR}tool{_LOW}sep{_BAR}>"
+        r"(?P<name>[^\s<]+)\n```json\n\s{0,64}\{"
+    ),
+    re.compile(rf"\s{{0,64}}```\s{{0,64}}<{_BAR}tool{_LOW}call{_LOW}end{_BAR}>"),
+)
+_KIMI = CallForm(
+    re.compile(
+        r"\s{0,64}<\|tool_call_begin\|>\s{0,8}(?P<id>functions\.(?P<name>[^\s:<]+):\d+)\s{0,8}"
+        r"<\|tool_call_argument_begin\|>\s{0,64}\{"
+    ),
+    re.compile(r"\s{0,64}<\|tool_call_end\|>"),
+)
+_LLAMA = CallForm(
+    re.compile(JSON_FORM.begins.pattern.replace("arguments", "parameters")), JSON_FORM.ends
+)
 _MARKS = {
     "deepseek": Marks(
         call=f"<{_BAR}tool{_LOW}calls{_LOW}begin{_BAR}>",
         end_call=f"<{_BAR}tool{_LOW}calls{_LOW}end{_BAR}>",
+        form=_DEEPSEEK,
     ),
-    "minimax": Marks(call="<minimax:tool_call>", end_call="</minimax:tool_call>"),
-    "kimi": Marks(call="<|tool_calls_section_begin|>", end_call="<|tool_calls_section_end|>"),
-    "llama": Marks(call="{", end_call="", bare=True),
+    "minimax": Marks(call="<minimax:tool_call>", end_call="</minimax:tool_call>", form=None),
+    "kimi": Marks(
+        call="<|tool_calls_section_begin|>", end_call="<|tool_calls_section_end|>", form=_KIMI
+    ),
+    "llama": Marks(call="{", end_call="", bare=True, form=_LLAMA),
     **dict.fromkeys(("qwen3", "prime-qwen3", "glm", "nemotron"), _TAGS),
 }
 """By how the name begins. Of other families nothing is told before an answer is complete."""
@@ -141,6 +163,11 @@ class FamilyRenderer(Renderer):
             family.render_ids(messages, tools=talk.tools or None, add_generation_prompt=True)
         )
 
+    def written(
+        self, messages: list[dict[str, Any]], options: dict[str, Any] | None, *, ask: bool
+    ) -> str:
+        return self.decode(self._family(options).render_ids(messages, add_generation_prompt=ask))
+
     def bridge(self, held: Ids, n_prompt: int, talk: Talk, n_held: int) -> bytes | None:
         prompt = held[max(n_prompt - TAIL_IDS, 0) : n_prompt].tolist()
         sampled = held[n_prompt:].tolist()
@@ -184,6 +211,9 @@ class FamilyRenderer(Renderer):
         if parsed is None:
             return None
         found = [(_found(attempt), attempt.raw) for attempt in parsed.tool_calls]
+        if tools is None:  # nothing may be called: what looks like it is text
+            said = [parsed.content, *(raw for _, raw in found)]
+            return Parsed("\n".join(filter(None, said)), parsed.reasoning_content)
         lost = [raw for call, raw in found if call is None]
         calls = [call for call, _ in found if call is not None]
         return Parsed(

@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import msgspec
 from aiohttp import web
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .server import Gateway
 
 SUMMED = ("in_flight", "served")
+HEALTH_S = 2.0
+"""How long a worker may take to say how it is."""
 LARGEST = "_lag_"
 
 
@@ -92,6 +95,22 @@ class Fanout:
         return _json({"sessions": [one for answer in answers for one in answer["sessions"]]})
 
     # --- the gateway itself ---------------------------------------------------------------
+
+    async def health(self, request: web.BaseRequest, mine: dict[str, Any]) -> dict[str, Any]:
+        """Of all workers; one that does not answer at once is said to be missing."""
+        if self._peers.is_internal(request):
+            return mine
+        asked = (self._health_of(index) for index in self._peers.others)
+        return merge_health([mine, *await asyncio.gather(*asked)])
+
+    async def _health_of(self, index: int) -> dict[str, Any] | None:
+        try:
+            async with asyncio.timeout(HEALTH_S):
+                _, answer = await self._peers.ask(index, "GET", "/health", b"", {})
+            found: dict[str, Any] = msgspec.json.decode(answer)
+        except (TimeoutError, OSError, aiohttp.ClientError, msgspec.DecodeError, Refusal):
+            return None
+        return found
 
     async def _texts(self, request: web.BaseRequest) -> list[bytes]:
         """Every worker's answer to the same request, this one's first."""
@@ -174,6 +193,18 @@ class Fanout:
         notice = msgspec.json.decode(await request.read())
         self._gateway.events.publish(notice["kind"], notice["data"])
         return _json({})
+
+
+def merge_health(answers: list[dict[str, Any] | None]) -> dict[str, Any]:
+    """Sessions and calls added up, the worst of the rest; the first is this worker's own."""
+    here = [answer for answer in answers if answer is not None]
+    missing = len(answers) - len(here)
+    ok = not missing and all(answer["status"] == "ok" for answer in here)
+    merged = {**here[0], "status": "ok" if ok else "degraded"}
+    for name in ("sessions", "in_flight"):
+        merged[name] = sum(answer[name] for answer in here)
+    merged["loop_lag_p99_s"] = max(answer["loop_lag_p99_s"] for answer in here)
+    return {**merged, "workers_missing": missing}
 
 
 def merge_models(answers: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:

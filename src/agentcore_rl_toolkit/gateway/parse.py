@@ -2,7 +2,7 @@
 
 ``Splitter`` cuts a growing answer into parts and never gives out text that may still turn into a
 mark; every character is looked at a bounded number of times, however long an unclosed block grows.
-A block that is no call after all stays in the content and is flagged: nothing is ever lost.
+A block that is no call after all is told from one that is by ``assemble.py``.
 ``ParseHealth`` tells a model that errs now and then from a parser that does not fit the model.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from .call_text import JSON_FORM, CallForm
 from .fault import Refusal
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ PARSE_FAILED = "parse_failed"
 SYSTEMATIC = 32
 """Answers with calls that cannot be parsed, and none that can, before it is an error."""
 
-Kind: TypeAlias = Literal["reasoning_content", "content", "call", "open_call"]
+Kind: TypeAlias = Literal["reasoning_content", "content", "writing", "call", "open_call"]
 Part: TypeAlias = tuple[Kind, str]
 
 
@@ -38,6 +38,8 @@ class Marks:
     end_call: str = "</tool_call>"
     bare: bool = False
     """A call is the whole answer, which then begins with ``call``; it has no end mark."""
+    form: CallForm | None = JSON_FORM
+    """By which calls are told while they are written; None: when they are complete."""
 
 
 HERMES = Marks()
@@ -61,6 +63,8 @@ class Parsed(msgspec.Struct):
     reasoning: str | None = None
     tool_calls: list[dict[str, Any]] = []
     flags: list[str] = []
+    broken: int = 0
+    """Calls that had been told when it showed that they are none."""
 
     def message(self) -> dict[str, Any]:
         out: dict[str, Any] = {"role": "assistant", "content": self.content or None}
@@ -77,8 +81,11 @@ class Parsed(msgspec.Struct):
 class Splitter:
     """Cuts one answer; a state machine over text, fed in any pieces with the same outcome."""
 
-    def __init__(self, marks: Marks, *, tools: bool, reasoning: bool = False) -> None:
-        self._marks = marks
+    def __init__(
+        self, marks: Marks, *, tools: bool, reasoning: bool = False, tells: bool = False
+    ) -> None:
+        """``tells``: a call that is not complete is given out as well, as "writing"."""
+        self._marks, self._tells = marks, tells
         self.tools = tools
         """Whether calls are looked for; may be set while the answer grows."""
         self._state = self._reason if reasoning else self._begin
@@ -99,7 +106,8 @@ class Splitter:
         """What was held back, now that nothing follows."""
         held, self._held = self._held, ""
         if self._call:
-            return [("open_call", "".join([*self._call, held]))]
+            writing: list[Part] = [("writing", held)] if self._tells and held else []
+            return [*writing, ("open_call", "".join([*self._call, held]))]
         if self._state == self._reason:
             held = held.rstrip()
             return [("reasoning_content", held)] if held else []
@@ -164,6 +172,8 @@ class Splitter:
         self._call.append(text[:end])
         self._held = text[end:]
         self.in_call += end
+        if self._tells:
+            out.append(("writing", text[: at if at >= 0 else end]))
         if at < 0:
             return False
         self.in_call = 0
@@ -174,6 +184,8 @@ class Splitter:
 
     def _in_bare_call(self, out: list[Part]) -> bool:
         self._call.append(self._held)
+        if self._tells:
+            out.append(("writing", self._held))
         self._held = ""
         return False
 
@@ -226,34 +238,6 @@ def tool_call(call_id: str, found: FoundCall) -> dict[str, Any]:
     return {"id": found.id or call_id, "type": "function", "function": function}
 
 
-def parse(text: str, *, tools: bool, call_id: str, marks: Marks = HERMES) -> Parsed:
-    """A whole answer in the hermes style, which chat templates use most."""
-    cut = Splitter(marks, tools=tools)
-    out = Parsed("")
-    for kind, piece in [*cut.feed(text), *cut.end()]:
-        add_part(out, kind, piece, read_hermes, None, call_id)
-    return out
-
-
-def add_part(
-    out: Parsed, kind: Kind, text: str, read: CallReader, tools: Any, call_id: str
-) -> dict[str, Any]:
-    """Adds one part to an answer and returns the delta that it makes."""
-    calls = read(text, tools) if kind in ("call", "open_call") else None
-    if calls:
-        at = len(out.tool_calls)
-        added = [tool_call(f"{call_id}-{at + n}", call) for n, call in enumerate(calls)]
-        out.tool_calls = [*out.tool_calls, *added]
-        return {"tool_calls": [{"index": at + n, **call} for n, call in enumerate(added)]}
-    if kind == "reasoning_content":
-        out.reasoning = (out.reasoning or "") + text
-        return {"reasoning_content": text}
-    if kind != "content":
-        out.flags = [PARSE_FAILED]
-    out.content += text
-    return {"content": text}
-
-
 def is_foreign(parsed: Parsed) -> bool:
     """The content holds what some family writes for a call."""
     return not parsed.tool_calls and any(mark in parsed.content for mark in FOREIGN)
@@ -268,7 +252,7 @@ class ParseHealth:
 
     def note(self, parsed: Parsed) -> None:
         """Counts an answer to a request with tools; Refusal when it never once worked."""
-        if parsed.tool_calls:
+        if len(parsed.tool_calls) > parsed.broken:
             self.parsed += 1
         if PARSE_FAILED not in parsed.flags:
             return
@@ -286,47 +270,3 @@ class ParseHealth:
                 code="parse_failed",
                 retry=False,
             )
-
-
-class DecoderLike(Protocol):
-    def decode(self, ids: Sequence[int]) -> str: ...
-
-
-class Detokenizer:
-    """Text of a growing answer; a character that is not whole yet is held back."""
-
-    LONGEST = 4
-    """Ids of which a character has at most, one a byte: broken bytes before them are text."""
-
-    def __init__(self, decoder: DecoderLike) -> None:
-        self._decoder = decoder
-        self._ids: list[int] = []
-        self._read = 0
-
-    def feed(self, ids: Sequence[int]) -> str:
-        """Whole characters only, a few ids behind at most."""
-        self._ids += ids
-        now, end = self._decoder.decode(self._ids), len(self._ids)
-        if now.endswith("\ufffd"):
-            now, end = self._whole(now, end)
-        return self._take(now, end)
-
-    def _whole(self, now: str, end: int) -> tuple[str, int]:
-        """The text up to the last id after which it is whole, unless it never is."""
-        for at in range(end - 1, max(end - self.LONGEST, self._read - 1), -1):
-            text = self._decoder.decode(self._ids[:at])
-            if not text.endswith("\ufffd"):
-                return text, at
-        return (now, end) if end - self._read >= self.LONGEST else ("", self._read)
-
-    def end(self) -> str:
-        return self._take(self._decoder.decode(self._ids), len(self._ids))
-
-    def _take(self, now: str, end: int) -> str:
-        # the ids before are decoded again, since some tokenizers change text by what precedes it
-        before = self._decoder.decode(self._ids[: self._read])
-        if end <= self._read or len(now) <= len(before):
-            return ""
-        self._ids = self._ids[self._read :]
-        self._read = end - self._read
-        return now[len(before) :]

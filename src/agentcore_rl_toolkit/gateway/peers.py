@@ -75,7 +75,9 @@ class Peers:
     def is_internal(self, request: web.BaseRequest) -> bool:
         """Sent by another worker: not to be passed on again."""
         given = request.headers.get(SECRET_HEADER, "")
-        return hmac.compare_digest(given.encode(), self.place.secret.encode())
+        return hmac.compare_digest(
+            given.encode(errors="surrogateescape"), self.place.secret.encode()
+        )
 
     def is_mine(self, name: str) -> bool:
         return owner_of(name, self.place.count) == self.place.index
@@ -196,5 +198,5 @@ def as_retry(headers: Mapping[str, str]) -> dict[str, str]:
     """The same request, saying that it was sent before."""
     out = {name: value for name, value in headers.items() if name.lower() != RETRY_HEADER}
     count = next((v for k, v in headers.items() if k.lower() == RETRY_HEADER), "0")
-    out[RETRY_HEADER] = str(int(count) + 1 if count.isdigit() else 1)
+    out[RETRY_HEADER] = str(int(count) + 1 if count.isdecimal() else 1)
     return out

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 from typing import NamedTuple, Protocol
 
-from ..trajectory.turn import Ids, Turn
+from ..trajectory.turn import Turn
 from .wire import pack_ids
 
 MAX_KNOWN = 16
@@ -24,7 +24,7 @@ MIN_BYTES = 2048
 
 
 class GraphLike(Protocol):
-    def ids(self, turn_id: str) -> Ids: ...
+    def packed(self, turn_id: str, n_ids: int) -> bytes: ...
 
 
 class _Known(NamedTuple):
@@ -66,7 +66,7 @@ class PromptCache:
                 if self._begins(text, known):
                     self._known.remove(known)
                     self._known.append(known)
-                    head = graph.ids(known.turn_id)[: known.n_prompt].tobytes()
+                    head = graph.packed(known.turn_id, known.n_prompt)
                     return head, text[known.length + 1 :]
         return b"", text
 

@@ -82,7 +82,8 @@ class Relay:
             return await self._replies.follow(twin, request)
         answered = find_answered(session, identity)
         if answered:
-            return await self._replies.replay(dialect, ask, answered, session)
+            speller = pool.renderer.speller if pool.renderer is not None else None
+            return await self._replies.replay(dialect, ask, answered, session, speller)
         session.responses.go_on(ask)
         if dialect.translated:
             session.book.restore(ask)

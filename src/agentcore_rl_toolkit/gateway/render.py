@@ -22,7 +22,9 @@ from ..trajectory.placement import Placement
 from ..trajectory.turn import Ids, TurnHead, pack_ids
 from .dialects.base import Ask
 from .fault import bad_request
+from .forced import Opening, forced_text
 from .parse import HERMES, FoundCall, Marks, Parsed, ParseHealth, read_hermes
+from .spelling import Speller
 
 INLINE_BYTES = 4096
 """New messages up to this size are rendered on the loop: about a millisecond."""
@@ -84,6 +86,9 @@ class Renderer:
         self.stop_ids: list[int] = []
         """Ids that end an answer, to be named to the engine besides the model's own."""
         self.health = ParseHealth(name)
+        self.speller = Speller(tokenizer)
+        self.openings: dict[str, Opening | None] = {}
+        """How calls begin, by template options; see ``forced.py``."""
         self._appends: dict[str, bool] = {}
         self._template = str(getattr(tokenizer, "chat_template", None) or "")
         end = tokenizer.eos_token
@@ -118,6 +123,12 @@ class Renderer:
                 **(talk.options or {}),
             )
         )
+
+    def written(
+        self, messages: list[dict[str, Any]], options: dict[str, Any] | None, *, ask: bool
+    ) -> str:
+        """Messages as the model knows them, up to where an answer begins when one is asked for."""
+        return self._text(messages, Talk((), None, options), ask=ask)
 
     def render(self, talk: Talk) -> bytes:
         """Packed ids of a whole conversation, ready to be answered."""
@@ -239,9 +250,14 @@ async def render_prompt(
             turn_id, n_held = placement.continues, placement.n_matched
             held = (graph.ids(turn_id), graph.head(turn_id).n_prompt)
             ask.known = int(held[0].size)
+    begun = forced_text(renderer, ask, talk.options, tools)
     if talk.size(n_held) + (0 if n_held else len(ask.raw("tools") or b"")) <= INLINE_BYTES:
-        return render_talk(renderer, talk, held, n_held)
-    return await asyncio.to_thread(render_talk, renderer, talk, held, n_held)
+        prompt = render_talk(renderer, talk, held, n_held)
+    else:
+        prompt = await asyncio.to_thread(render_talk, renderer, talk, held, n_held)
+    if begun:
+        ask.begun = renderer.encode(begun)
+    return prompt + ask.begun
 
 
 def render_talk(renderer: Renderer, talk: Talk, held: tuple[Ids, int] | None, n_held: int) -> bytes:

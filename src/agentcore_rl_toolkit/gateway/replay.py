@@ -13,7 +13,9 @@ import msgspec
 from ..trajectory.turn import Turn
 from .call import Identity, retry_keys
 from .dialects.base import Ask
+from .logprob import tell_logprobs
 from .session import Session
+from .spelling import Speller
 
 encode = msgspec.json.Encoder().encode
 
@@ -36,8 +38,11 @@ def find_answered(session: Session, identity: Identity) -> list[Turn]:
     return turns
 
 
-def replay(ask: Ask, turns: list[Turn]) -> bytes:
-    """The answer as the client would have got it, whole or as one event a choice."""
+def replay(ask: Ask, turns: list[Turn], speller: Speller | None = None) -> bytes:
+    """The answer as the client would have got it, whole or as one event a choice.
+
+    Without a speller there are no log-probabilities in it: nobody could name the tokens.
+    """
     chat = ask.chat
     kind = "chat.completion" if chat else "text_completion"
     head: dict[str, Any] = {
@@ -46,7 +51,7 @@ def replay(ask: Ask, turns: list[Turn]) -> bytes:
         "created": int(turns[0].started),
         "model": ask.model,
     }
-    choices = [_choice(ask, turn) for turn in turns]
+    choices = [_choice(ask, turn, speller) for turn in turns]
     n_sampled = sum(turn.n_sampled for turn in turns)
     usage = {
         "prompt_tokens": turns[0].n_prompt,
@@ -61,11 +66,18 @@ def replay(ask: Ask, turns: list[Turn]) -> bytes:
     return b"".join(b"data: %b\n\n" % event for event in [*events, b"[DONE]"])
 
 
-def _choice(ask: Ask, turn: Turn) -> dict[str, Any]:
+def _choice(ask: Ask, turn: Turn, speller: Speller | None) -> dict[str, Any]:
     message = msgspec.json.decode(turn.response)
     if ask.hides_reasoning:
         message = {k: v for k, v in message.items() if not k.startswith("reasoning")}
-    choice = {"index": turn.choice, "logprobs": None, "finish_reason": turn.finish_reason}
+    choice: dict[str, Any] = {"index": turn.choice, "logprobs": None}
+    choice["finish_reason"] = turn.finish_reason
+    if ask.wants_logprobs and speller is not None and turn.logprobs:
+        choice["logprobs"] = tell_logprobs(
+            ask, speller, turn.sampled_ids().tolist(), turn.sampled_logprobs().tolist()
+        )
+    if turn.stop is not None:
+        choice["stop_reason"] = turn.stop
     if not ask.chat:
         return {**choice, "text": message.get("content") or ""}
     if ask.stream and message.get("tool_calls"):

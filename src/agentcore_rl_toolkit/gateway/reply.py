@@ -17,6 +17,7 @@ from .fault import Refusal
 from .metrics import Metrics
 from .replay import replay
 from .session import Session
+from .spelling import Speller
 
 FOLLOW_S = 1.0
 
@@ -47,11 +48,16 @@ class Replies:
         return call.response
 
     async def replay(
-        self, dialect: Dialect, ask: Ask, turns: list[Turn], session: Session
+        self,
+        dialect: Dialect,
+        ask: Ask,
+        turns: list[Turn],
+        session: Session,
+        speller: Speller | None = None,
     ) -> web.StreamResponse:
         """Answers a retry from the journal's turns."""
         self._metrics.joined += 1
-        body = replay(ask, turns)
+        body = replay(ask, turns, speller)
         outlet = open_outlet(dialect, ask, session, turns[0].retry_key)
         if outlet is not None:
             body = outlet.events(body) if ask.stream else outlet.whole(body)

@@ -154,7 +154,6 @@ class Session:
         self._parked = Parked(array("q", places), known, self._graph.drift)
         self._graph = None
         self.responses, self.book = Answers(), AnswerBook()
-        self.prompts.forget()
 
     def _unpark(self) -> SessionGraph:
         parked = self._parked
@@ -299,7 +298,8 @@ def check_id(session_id: str) -> None:
 
 
 def digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
+    # A header may hold bytes that are no text: they are a wrong key, not a failure.
+    return hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
 
 
 def spec_of(settings: Mapping[str, Any]) -> OpenSession:

@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from ..loop import new_loop
+from .route import Pool
 from .server import Gateway
 from .setting import GatewaySettings, ModelSpec
 
@@ -21,7 +22,7 @@ class GatewayThread:
     """``with GatewayThread([ModelSpec.parse("policy=vllm:http://…")]) as gateway: gateway.url``"""
 
     def __init__(
-        self, models: Iterable[ModelSpec], settings: GatewaySettings | None = None
+        self, models: Iterable[ModelSpec | Pool], settings: GatewaySettings | None = None
     ) -> None:
         self.gateway = Gateway(models, settings)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -134,8 +134,8 @@ class Connection(asyncio.Protocol):
     def _parse_chunks(self, data: bytes) -> None:
         if self._buffer:
             data = self._buffer + data
-        out: list[bytes] = []
-        at, size_of_data = 0, len(data)
+        out, at = _even_chunks(data)
+        size_of_data = len(data)
         while True:
             eol = data.find(b"\r\n", at)
             if eol < 0:
@@ -217,6 +217,25 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         if self.transport is not None:
             self.transport.abort()
+
+
+def _even_chunks(data: bytes) -> tuple[list[bytes], int]:
+    """Leading chunks whose payloads hold no CRLF, as events never do, and where they end.
+
+    None of them when there is any doubt: then they are read one by one.
+    """
+    parts = data.split(b"\r\n")
+    count = (len(parts) - 1) // 2
+    heads, chunks = parts[: 2 * count : 2], parts[1 : 2 * count : 2]
+    sizes = list(map(len, chunks))
+    if sizes and not sizes[-1]:  # the end of the body
+        heads, chunks, sizes = heads[:-1], chunks[:-1], sizes[:-1]
+    try:
+        if not all(sizes) or [int(head, 16) for head in heads] != sizes:
+            return [], 0
+    except ValueError:
+        return [], 0
+    return chunks, sum(map(len, heads)) + sum(sizes) + 4 * len(chunks)
 
 
 class Reply:

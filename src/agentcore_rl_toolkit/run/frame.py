@@ -69,4 +69,7 @@ def encode(frame: Frame) -> bytes:
 
 def decode(payload: bytes) -> Frame:
     """msgspec.ValidationError when it is of a kind that this version does not know."""
-    return _decoder.decode(payload)
+    try:
+        return _decoder.decode(payload)
+    except (RecursionError, UnicodeDecodeError) as error:
+        raise msgspec.ValidationError(str(error)) from error

@@ -92,7 +92,7 @@ class RolloutIndex:
             return
         try:
             head = self._decoder.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             problem = Problem(self.path, self._offset, f"a line is no rollout: {error}")
             self.problems.append(problem)
             return
@@ -119,7 +119,7 @@ class RolloutIndex:
             line = file.readline()
         try:
             record = msgspec.json.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return {}
         assert isinstance(record, dict)
         return record
@@ -204,6 +204,9 @@ def _frames_of(path: Path, session_id: str, told: list[Problem]) -> Iterator[Fra
         while at < size:
             start = at + FRAME_HEAD_BYTES
             length, checksum = _HEAD.unpack_from(data, at) if start <= size else (0, 0)
+            if not length and not data[at:].strip(b"\0"):
+                at = size  # room that the writer took ahead
+                break
             if not 0 < length <= size - start:
                 break
             if data.find(needle, start, start + min(length, HEAD_BYTES)) >= 0:

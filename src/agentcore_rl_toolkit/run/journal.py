@@ -4,6 +4,10 @@
 same time share one write, one sync and one wake-up of their loop; the caller pays for an append to
 a list. What is pending is bounded in bytes: above it, writers wait.
 
+Room is taken ahead in steps, so that a sync writes frames and not the file's length as well: on a
+busy disk that is the difference between one and ten milliseconds. What is taken and not written
+reads as zeros, and is given back when a segment is done with.
+
 When the disk is full or fails, every frame of that write fails with GatewayError, the file is cut
 back to its last durable frame, and the next write tries again: a later one succeeds once there is
 room. Segments rotate by size; one writer a name, held by a lock file.
@@ -12,6 +16,7 @@ room. Segments rotate by size; one writer a name, held by a lock file.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import logging
@@ -43,10 +48,13 @@ SEGMENT_BYTES = 64 << 20
 MAX_PENDING_BYTES = 64 << 20
 BATCH_BYTES = 8 << 20
 """One write at most, so that a burst does not wait as a whole for its last frame."""
+AHEAD_BYTES = 4 << 20
+"""Room that is taken at a time."""
 
 _MAX_PARTS = 1024
 """What POSIX systems take in one gathered write."""
 _sync = getattr(os, "fdatasync", os.fsync)
+_allocate = getattr(os, "posix_fallocate", None)
 
 
 class _Waiter(NamedTuple):
@@ -88,7 +96,7 @@ class Journal:
         self.last_error: str | None = None
         self.frames = self.syncs = self.failed_frames = 0
         self._fd = -1
-        self._number = self._size = 0
+        self._number = self._size = self._taken = 0
         self._renew = False
         self._cond = threading.Condition()
         self._pending: deque[_Entry] = deque()
@@ -153,6 +161,7 @@ class Journal:
             self._closing = True
             self._cond.notify_all()
         self._thread.join()
+        self._give_back()
         for fd in (self._fd, self._lock_fd):
             if fd >= 0:
                 os.close(fd)
@@ -238,14 +247,33 @@ class Journal:
         if self._fd < 0 or self._renew or self._size >= self.segment_bytes:
             self._open_next()
         parts = [part for frame in frames for part in (seal_frame(frame), frame)]
-        _write_parts(self._fd, parts)
+        size = sum(map(len, parts))
+        if self.fsync:
+            self._take_room(self._size + size)
+        _write_parts(self._fd, parts, self._size)
         if self.fsync:
             try:
                 _sync(self._fd)
             except OSError:
                 self._renew = True  # what the kernel did with these pages is not known
                 raise
-        self._size += sum(map(len, parts))
+        self._size += size
+
+    def _take_room(self, end: int) -> None:
+        if end <= self._taken or _allocate is None:
+            return
+        try:
+            _allocate(self._fd, self._size, end - self._size + AHEAD_BYTES)
+        except OSError:
+            self._taken = end  # not here, or no room: the write itself will tell
+        else:
+            self._taken = end + AHEAD_BYTES
+
+    def _give_back(self) -> None:
+        """Ends the file with its last frame."""
+        if self._fd >= 0 and self._taken > self._size:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size)
 
     def _cut_back(self) -> None:
         """Takes a half-written batch away, so that no reader sees what was never acknowledged."""
@@ -256,6 +284,7 @@ class Journal:
         except OSError as error:
             logger.error("journal=<%s> | could not cut back: %s", self.name, error)
             self._renew = True
+        self._taken = self._size
 
     def _open_last(self) -> None:
         mine = segments(self.folder, self.name)
@@ -274,20 +303,21 @@ class Journal:
                 "journal=<%s> bytes=<%d> | torn tail cut off", mine[-1].name, torn.end - torn.start
             )
         self._number = number_of(mine[-1])
-        self._fd = os.open(mine[-1], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self._size = os.fstat(self._fd).st_size
+        self._fd = os.open(mine[-1], os.O_WRONLY | os.O_CLOEXEC)
+        self._taken = os.fstat(self._fd).st_size
+        self._size = self.damage.end or self._taken
         if self._size == 0:
-            _write_all(self._fd, HEADER)
+            _write_all(self._fd, HEADER, 0)
             self._size = len(HEADER)
 
     def _open_next(self) -> None:
         mine = segments(self.folder, self.name)
         number = number_of(mine[-1]) + 1 if mine else 1
         path = segment_path(self.folder, self.name, number)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(path, flags, 0o600)
         try:
-            _write_all(fd, HEADER)
+            _write_all(fd, HEADER, 0)
             if self.fsync:
                 os.fsync(fd)
                 _sync_folder(self.folder)
@@ -296,9 +326,10 @@ class Journal:
             path.unlink(missing_ok=True)
             raise
         if self._fd >= 0:
+            self._give_back()
             os.close(self._fd)
         self._fd, self._size, self._renew = fd, len(HEADER), False
-        self._number = number
+        self._number, self._taken = number, self._size
 
 
 def _settle(told: Iterable[_Told], error: str | None) -> None:
@@ -332,19 +363,21 @@ def _explain(error: OSError, folder: Path) -> str:
     return f"{why}; {hint}" if hint else why
 
 
-def _write_all(fd: int, block: bytes) -> None:
+def _write_all(fd: int, block: bytes, at: int) -> None:
     view = memoryview(block)
     while view:
-        view = view[os.write(fd, view) :]
+        written = os.pwrite(fd, view, at)
+        view, at = view[written:], at + written
 
 
-def _write_parts(fd: int, parts: list[bytes]) -> None:
+def _write_parts(fd: int, parts: list[bytes], at: int) -> None:
     """All of them without a copy; what a short write leaves is written as one block."""
-    for at in range(0, len(parts), _MAX_PARTS):
-        some = parts[at : at + _MAX_PARTS]
-        written, size = os.writev(fd, some), sum(map(len, some))
+    for first in range(0, len(parts), _MAX_PARTS):
+        some = parts[first : first + _MAX_PARTS]
+        written, size = os.pwritev(fd, some, at), sum(map(len, some))
         if written < size:
-            _write_all(fd, b"".join(some)[written:])
+            _write_all(fd, b"".join(some)[written:], at + written)
+        at += size
 
 
 def _lock(path: Path) -> int:

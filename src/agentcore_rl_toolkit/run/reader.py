@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from ..errors import ContractError
 from ..trajectory.graph import SessionGraph
 from ..trajectory.turn import Turn
 from .folder import RunFolder
@@ -70,7 +71,7 @@ class LineReader:
             return None
         try:
             record = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self.problems.append(Problem(self.path, start, f"a line is not JSON: {error}"))
             return None
         if isinstance(record, dict):
@@ -108,7 +109,8 @@ class SessionRecord:
             self.closed = frame
 
     def graph(self, problems: list[Problem] | None = None) -> SessionGraph:
-        """The session as it was. A turn whose parent was lost to damage is left out and told."""
+        """The session as it was. A turn that contradicts itself, or whose parent was lost to
+        damage, is left out and told."""
         graph = SessionGraph(
             self.session_id,
             rollout_id=self.opened.rollout_id if self.opened else None,
@@ -123,7 +125,12 @@ class SessionRecord:
                 if problems is not None:
                     problems.append(Problem(Path(), 0, message))
                 continue
-            graph.commit(turn)
+            try:
+                graph.commit(turn.check())
+            except ContractError as error:
+                if problems is not None:
+                    problems.append(Problem(Path(), 0, f"turn {turn.turn_id}: {error}"))
+                continue
             known.add(turn.turn_id)
         for delivery in self.deliveries:
             if delivery.turn_id in known:

@@ -90,7 +90,7 @@ def _survey(paths: list[Path]) -> tuple[set[str], dict[Path, set[str]]]:
         for payload in read_payloads(path, Damage(path)):
             try:
                 head = _head.decode(payload)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 inside.add("")  # not understood: nobody can say that it is done
                 continue
             inside.add(head.session_id)

@@ -7,7 +7,7 @@
 A frame counts only when its checksum does. Reading never fails on damage: a torn tail ends the file
 and is reported, a damaged frame in the middle is stepped over, by its length when that leads to a
 sound frame and else by looking for the next one. A file that is still being written reads the same
-way, up to its last whole frame.
+way, up to its last whole frame: what its writer took ahead, or did not give back, is zeros.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ SUFFIX = ".journal"
 _FRAME = struct.Struct("<II")
 FRAME_HEAD_BYTES = _FRAME.size
 _OFFSET_BITS = 40
+_BLOCK_BYTES = 64 << 10
 _PAYLOAD = re.compile(rb"(?:[\x81-\x8f]|\xde[\x00-\xff]{2})\xa4kind[\xa1-\xbf]")
 """How every payload begins: a map whose first key is the kind of frame."""
 
@@ -103,6 +104,8 @@ def read_payloads(path: Path, damage: Damage | None = None, start: int = 0) -> I
         while at < size:
             payload = _frame_at(file, at, size)
             if payload is None:
+                if _is_blank(file, at):
+                    return
                 at = _step_over(file, at, size, damage)
                 continue
             at += _FRAME.size + len(payload)
@@ -119,7 +122,7 @@ def survey(path: Path) -> Damage:
 
 
 def truncate_torn(path: Path) -> Damage:
-    """Cuts a torn tail off, so that frames can be appended; other damage is left as it is."""
+    """Cuts a torn tail off, so that frames can follow; other damage is left as it is."""
     damage = survey(path)
     if damage.torn is not None:
         with path.open("r+b") as file:
@@ -142,6 +145,15 @@ def _frame_at(file: BinaryIO, at: int, size: int) -> bytes | None:
         return None
     payload = file.read(length)
     return payload if len(payload) == length and zlib.crc32(payload) == checksum else None
+
+
+def _is_blank(file: BinaryIO, at: int) -> bool:
+    """Whether nothing but zeros follows."""
+    file.seek(at)
+    while block := file.read(_BLOCK_BYTES):
+        if block.strip(b"\0"):
+            return False
+    return True
 
 
 def _step_over(file: BinaryIO, at: int, size: int, damage: Damage) -> int:

@@ -28,6 +28,21 @@ def _plain(value: Any) -> Any:
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
 
 
+def _encode(record: Any) -> bytes:
+    try:
+        return _encoder.encode(record)
+    except UnicodeEncodeError:  # half of a surrogate pair, in what an agent or a model said
+        return _encoder.encode(_text(msgspec.to_builtins(record, enc_hook=_plain)))
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_text(name): _text(item) for name, item in value.items()}
+    return [_text(item) for item in value] if isinstance(value, list) else value
+
+
 class LineWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,7 +54,7 @@ class LineWriter:
 
     def append(self, record: Any) -> None:
         """OSError when the line is not in the file as a whole."""
-        line = _encoder.encode(record) + b"\n"
+        line = _encode(record) + b"\n"
         with self._lock:
             block = b"\n" + line if self._torn else line
             written = os.write(self._fd, block)

@@ -9,12 +9,14 @@ archive members that climb are refused. ``agent_of`` makes the driver's ``Agent`
 from __future__ import annotations
 
 import io
+import lzma
 import math
 import os
 import shutil
 import stat
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, get_args
@@ -44,6 +46,9 @@ LEFT_OUT = frozenset(
     }
 )
 PARTIAL = ".partial"
+_ZIP_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError)
+"""What zipfile raises for archives that are damaged, encrypted (RuntimeError) or packed in a way
+that it does not know (NotImplementedError, which is one)."""
 
 
 def parse_uri(uri: str) -> tuple[Path, str]:
@@ -98,15 +103,20 @@ def unpack_zip(file: int, size: int, target: Path, entry: str) -> None:
             _extract(packed, fresh)
             if not (fresh / entry).is_file():
                 raise ConfigError(f"the archive has no entry script {entry}")
-    except zipfile.BadZipFile as error:
-        raise ConfigError(f"the code archive is not a zip file: {error}") from error
+    except ConfigError:
+        raise
+    except _ZIP_FAULTS as error:
+        raise ConfigError(
+            f"the code archive is not a zip file that can be read: {error}"
+        ) from error
 
 
 def _extract(packed: zipfile.ZipFile, target: Path) -> None:
     budget = _Budget()
     for member in packed.infolist():
         path = PurePosixPath(member.filename)
-        if path.is_absolute() or ".." in path.parts or "\\" in member.filename:
+        name = member.filename
+        if not name or path.is_absolute() or ".." in path.parts or "\\" in name:
             raise ConfigError(f"the archive holds {member.filename!r}, which leads out of it")
         if stat.S_ISLNK(member.external_attr >> 16):
             raise ConfigError(f"the archive holds the link {member.filename!r}: not supported")

@@ -195,11 +195,11 @@ def _read(body: bytes | mmap.mmap) -> object:
         return None
     try:
         return {ROLLOUT: msgspec.json.decode(body, type=_Payload).rollout}
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         pass
     try:
         return json.loads(bytes(body))  # takes NaN, as the agent's parser does
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

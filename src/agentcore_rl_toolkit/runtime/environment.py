@@ -3,7 +3,8 @@
 ``environments/{digest}`` in the state folder holds a plain folder of packages that sessions have on
 their path before the interpreter's own. It gets its name only when it is complete, and is never
 changed afterwards: half-made ones are called ``.partial`` and replaced by the next attempt. A lock
-lets one of several deployments install while the others wait for its result.
+lets one of several deployments install while the others wait for its result. Of those that nobody
+uses, the last used stay: a new one is rarely the last that an agent needs.
 
 No line of a requirement's code runs here: pip may only take wheels, which it unpacks. Packages that
 exist only as source are built by ``build.py``, inside a session.
@@ -11,6 +12,7 @@ exist only as source are built by ``build.py``, inside a session.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import importlib.util
@@ -21,7 +23,6 @@ import subprocess
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from .. import local
@@ -33,6 +34,8 @@ Install = Callable[[Requirements, Interpreter, Path, Show], None]
 """Puts the packages into an empty folder; ConfigError when it cannot."""
 
 PACKAGES = "packages"
+KEPT = 10
+"""Environments that stay though nobody uses them."""
 LAST_LINES = 12
 _DROPPED = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIREMENT", "PIP_EDITABLE", "PIP_REPORT")
 """Settings of pip under which it would install something else, or somewhere else."""
@@ -70,7 +73,50 @@ def ensure(wanted: Requirements, where: Interpreter, show: Show, install: Instal
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
+        os.utime(made / PACKAGES)
+    prune(home)
     return made / PACKAGES
+
+
+def hold(packages: str) -> int | None:
+    """A descriptor: as long as it is open, ``prune`` spares the packages. Counts as a use."""
+    try:
+        descriptor = os.open(packages, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):  # being removed; or a folder of somebody else's
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.utime(descriptor)
+    return descriptor
+
+
+def prune(home: Path) -> None:
+    """Removes all but those used last, those that agents of this state folder name, and those that
+    a runtime holds, wherever its own folder is."""
+    found = [path for path in home.glob(f"*/{PACKAGES}") if not path.parent.suffix]
+    found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    registry = home.parent / "runtime" / "registry.jsonl"
+    named = registry.read_text() if registry.is_file() else ""
+    for packages in found[KEPT:]:
+        if str(packages) not in named:
+            _remove(packages)
+
+
+def _remove(packages: Path) -> None:
+    made = packages.parent
+    with contextlib.ExitStack() as locks:
+        try:
+            for path in (made.with_suffix(".lock"), packages):
+                descriptor = os.open(path, os.O_RDONLY)
+                locks.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            gone = made.with_suffix(".partial")
+            shutil.rmtree(gone, ignore_errors=True)
+            os.rename(made, gone)
+        except OSError:  # in use, being made, or removed by another
+            return
+        shutil.rmtree(gone, ignore_errors=True)
+        made.with_suffix(".lock").unlink(missing_ok=True)
 
 
 def digest(wanted: Requirements, where: Interpreter) -> str:
@@ -81,15 +127,18 @@ def digest(wanted: Requirements, where: Interpreter) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
-@contextmanager
+@contextlib.contextmanager
 def _locked(path: Path, show: Show) -> Iterator[None]:
-    with open(path, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            show("waiting for another deployment that installs the same")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    while True:
+        with open(path, "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                show("waiting for another deployment that installs the same")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno())):
+                yield
+                return
 
 
 def _let_read(folder: Path) -> None:

@@ -101,7 +101,8 @@ class Events:
         if not last_id:
             return self.count, False
         epoch, _, number = last_id.rpartition("-")
-        known = epoch == self.epoch and number.isdecimal() and int(number) <= self.count
+        known = epoch == self.epoch and number.isdecimal() and len(number) < 20
+        known = known and int(number) <= self.count
         if not known or self.lost(int(number)):
             return self.count, True
         return int(number), False

@@ -89,7 +89,8 @@ def _understand(head: bytes) -> tuple[str, int, bytes]:
         host, port = url.hostname, url.port or (443 if tunnel else 80)
     except ValueError:
         raise Refused("400 Bad Request", "not a proxy request") from None
-    if not host or not (tunnel or url.scheme == "http"):
+    # The name is written to the log, which a terminal may show.
+    if not host or not host.isprintable() or not (tunnel or url.scheme == "http"):
         raise Refused("400 Bad Request", "a proxy wants CONNECT or an absolute http:// target")
     if tunnel:
         return host, port, b""

@@ -37,6 +37,9 @@ TICK_S = 0.25
 TRIM_S = 1.0
 PING_TIMEOUT_S = 10.0
 PINGS_AT_ONCE = 16
+SETTLE_S = 0.05
+"""For an agent to put away a connection that was closed after its answer. One that it keeps has a
+timer, which would be taken for work."""
 KILL_TIMEOUT_S = 15.0
 
 
@@ -179,7 +182,8 @@ class Sessions:
                 session.connect(compute, template.level)
                 session.watcher = asyncio.create_task(self._watch(session))
                 await self._open_egress(session, compute)
-                await self._until_ready(session)
+                if session.exited.done() or not getattr(compute, "answered", False):
+                    await self._until_ready(session)
                 self._check_wanted(session)
         except BaseException as error:
             await self._dispose(session)
@@ -338,12 +342,15 @@ class Sessions:
         async with self._pings:
             if not session.life.live:
                 return
-            status = await ping(session)
+            status = await ping(session, Connection="close")
         now = time.monotonic()
         if status is None:
             session.life.ping_failed(now)
             return
         session.life.pinged(now, status.busy, status.unchanged_s)
+        if self._rest_due(session, now):
+            await asyncio.sleep(SETTLE_S)
+            now = time.monotonic()
         if self._at_rest(session, now) and session.compute is not None and session.compute.freeze():
             session.life.freeze()  # whoever sends to it thaws it: see ``connector``
 
@@ -382,12 +389,12 @@ class Health(NamedTuple):
     unchanged_s: float | None
 
 
-async def ping(session: Session) -> Health | None:
+async def ping(session: Session, **headers: str) -> Health | None:
     """None for anything but a 200."""
     assert session.http is not None
-    timeout = aiohttp.ClientTimeout(total=PING_TIMEOUT_S)
+    timeout, url = aiohttp.ClientTimeout(total=PING_TIMEOUT_S), session.base_url + "/ping"
     try:
-        async with session.http.get(session.base_url + "/ping", timeout=timeout) as answer:
+        async with session.http.get(url, timeout=timeout, headers=headers) as answer:
             raw = await answer.content.read(4096)
             return parse_health(raw, time.time()) if answer.status == 200 else None
     except (aiohttp.ClientError, OSError, TimeoutError):

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import IsolationError
-from . import wire
+from . import environment, wire
 from .isolation.base import Agent, Driver, Template
 from .isolation.scratch import sweep
 
@@ -29,6 +30,8 @@ class _Entry:
     task: asyncio.Task[Template]
     users: int = 0
     retired: bool = False
+    packages: int | None = None
+    """Holds the packages of the agent's requirements against their being pruned."""
 
 
 class Templates:
@@ -54,7 +57,8 @@ class Templates:
         entry = self._entries.get(key)
         if entry is None or (entry.task.done() and not _succeeded(entry.task)):
             task = asyncio.create_task(self._prepare(agent), name=f"prepare {key[0]} {key[1]}")
-            entry = self._entries[key] = _Entry(task)
+            packages = environment.hold(agent.packages) if agent.packages else None
+            entry = self._entries[key] = _Entry(task, packages=packages)
         entry.users += 1
         try:
             return await asyncio.shield(entry.task)
@@ -110,10 +114,19 @@ def _succeeded(task: asyncio.Task[Template]) -> bool:
 
 
 async def _close(entry: _Entry) -> None:
-    if not entry.task.done():
-        entry.task.cancel()
     try:
-        template = await entry.task
+        await _close_template(entry.task)
+    finally:
+        if entry.packages is not None:
+            os.close(entry.packages)
+            entry.packages = None
+
+
+async def _close_template(task: asyncio.Task[Template]) -> None:
+    if not task.done():
+        task.cancel()
+    try:
+        template = await task
     except asyncio.CancelledError:
         return
     except Exception:  # noqa: BLE001 - whoever used it was told

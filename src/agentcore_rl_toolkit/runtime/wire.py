@@ -100,7 +100,8 @@ def json_response(
     body: Any, status: int = 200, headers: dict[str, str] | None = None
 ) -> web.Response:
     return web.Response(
-        body=json.dumps(body, ensure_ascii=False).encode(),
+        # half of a surrogate pair, as an agent's error may hold it, stays an escape
+        body=json.dumps(body, ensure_ascii=False).encode(errors="backslashreplace"),
         status=status,
         content_type="application/json",
         headers={REQUEST_ID_HEADER: str(uuid.uuid4()), **(headers or {})},

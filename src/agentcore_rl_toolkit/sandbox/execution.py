@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
-from botocore.exceptions import BotoCoreError, EventStreamError
+from botocore.exceptions import EventStreamError
 
 from ..client.store import code_of, message_of
 from ..errors import QuotaError, SessionLostError, ThrottledError, ToolkitError
@@ -54,7 +54,7 @@ class Execution:
                     self._finish(stop)
         except EventStreamError as error:
             raise _typed(error, self._where) from error
-        except (BotoCoreError, OSError) as error:
+        except Exception as error:
             raise SessionLostError(f"{self._where} broke off during a command: {error}") from error
         if self._result is None:
             raise SessionLostError(f"{self._where} ended its answer before the command had ended")

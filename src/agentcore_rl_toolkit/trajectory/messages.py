@@ -33,6 +33,7 @@ _SYSTEM_ROLES = ("system", "developer")
 _REASONING_PARTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
 _CALL_PARTS = ("tool_use", "function_call", "server_tool_use")
 _VOLATILE_KEYS = ("cache_control", "id", "call_id", "tool_use_id", "tool_call_id", "index")
+_WHITE = bytes(code for code in range(128) if chr(code).isspace())
 _sorted = msgspec.json.Encoder(order="sorted", enc_hook=str)
 
 
@@ -317,6 +318,8 @@ def _without_thinking(text: str) -> str:
 
 
 def _squeeze(text: str) -> str:
+    if text.isascii():  # the same, many times quicker
+        return text.encode().translate(None, _WHITE).decode()
     return "".join(text.split())
 
 

@@ -68,9 +68,18 @@ class TokenStore:
         strand, _, end = self._places[slot]
         out = np.empty(end, np.int32)
         for part, start, stop in _segments(strand, end):
-            lo, hi = (start - part.start) * ID_BYTES, (stop - part.start) * ID_BYTES
-            out[start:stop] = np.frombuffer(bytes(part.data[lo:hi]), ID)
+            out[start:stop] = np.frombuffer(
+                part.data, ID, stop - start, (start - part.start) * ID_BYTES
+            )
         return out
+
+    def packed(self, slot: int, n_ids: int) -> bytes:
+        """The first ids of a turn, as bytes, in one copy."""
+        views = []
+        for part, start, stop in _segments(self._places[slot][0], n_ids):
+            lo, hi = (start - part.start) * ID_BYTES, (stop - part.start) * ID_BYTES
+            views.append(memoryview(part.data)[lo:hi])
+        return b"".join(views)
 
     def longest_prefixes(self, prompt: bytes) -> list[int]:
         """The longest turns that ``prompt`` begins with: several when their ids are the same."""
@@ -175,14 +184,13 @@ def _segments(strand: Strand, end: int) -> list[tuple[Strand, int, int]]:
 
 def _common(strand: Strand, start: int, stop: int, prompt: bytes) -> int:
     """Ids in common from position ``start``; blocks grow, so an early difference ends it early."""
-    theirs = np.frombuffer(prompt, ID)
-    mine = np.frombuffer(strand.data, ID) if strand.data else theirs[:0]
     at, block = start, _FIRST_BLOCK
     while at < stop:
         to = min(at + block, stop)
-        differs = mine[at - strand.start : to - strand.start] != theirs[at:to]
-        first = int(differs.argmax())
-        if differs[first]:
-            return at + first - start
+        lo, hi = (at - strand.start) * ID_BYTES, (to - strand.start) * ID_BYTES
+        with memoryview(strand.data)[lo:hi] as own:
+            if not prompt.startswith(own, at * ID_BYTES):
+                theirs = np.frombuffer(prompt, ID, to - at, at * ID_BYTES)
+                return at + int((np.frombuffer(own, ID) != theirs).argmax()) - start
         at, block = to, block * 4
     return max(stop - start, 0)

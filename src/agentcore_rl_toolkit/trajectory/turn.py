@@ -74,6 +74,8 @@ class Turn(
     logprobs: bytes = b""
     finish_reason: str = "stop"
     """stop, length, tool_calls, abort, …; as the engine said."""
+    stop: str | None = None
+    """The stop sequence that ended the answer."""
     versions: list[Span] = []
     """Weight versions over the sampled ids."""
     delivered: bool = True
@@ -239,7 +241,7 @@ def check_logprobs(where: str, packed: bytes, n_sampled: int) -> None:
             "missing ones are an error, they are never filled in"
         )
     values = unpack_logprobs(packed)
-    if values.size and not bool(np.isfinite(values).all()):
+    if values.size and not np.logical_and.reduce(np.isfinite(values)):
         raise ContractError(f"{where}: a log-probability is NaN or infinite")
 
 

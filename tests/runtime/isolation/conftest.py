@@ -66,7 +66,7 @@ async def call(compute: Compute, path: str, body: str = "") -> dict[str, Any]:
             f"Content-Length: {len(data)}\r\n\r\n".encode()
             + data
         )
-        answer = await asyncio.wait_for(reader.read(), 20)
+        answer = await asyncio.wait_for(reader.read(), 60)
     finally:
         writer.close()
         await writer.wait_closed()
@@ -86,7 +86,7 @@ async def run_inside(compute: Compute, code: str) -> Any:
     return answer["value"]
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "condition never came true"

@@ -85,6 +85,39 @@ async def test_generators_of_forked_sessions_differ(workshop: Workshop) -> None:
         assert len(set(column)) == 3
 
 
+@pytest.mark.slow
+async def test_the_generator_of_torch_is_seeded_anew_in_every_session(workshop: Workshop) -> None:
+    pytest.importorskip("torch")
+    template = await workshop.template("import torch\n" + PLAIN, init_timeout_s=120)
+    assert (template.mode, template.note) == ("zygote", "")
+    draw = "value = torch.rand(1).item()"
+    drawn = [await run_inside(await template.spawn(workshop.spec()), draw) for _ in range(2)]
+    assert drawn[0] != drawn[1]
+
+
+async def test_what_the_app_registers_is_redone_in_every_session(workshop: Workshop) -> None:
+    source = (
+        "import os\n"
+        "from agentcore_rl_toolkit import AgentCoreRLApp\n"
+        "app = AgentCoreRLApp()\n"
+        "made_by = os.getpid()\n"
+        "@app.after_fork\n"
+        "def again():\n"
+        "    global made_by\n"
+        "    made_by = os.getpid()\n"
+        "@app.entrypoint\n"
+        "def handler(payload):\n"
+        "    return [made_by, os.getpid()]\n"
+        "if __name__ == '__main__':\n    app.run()\n"
+    )
+    template = await workshop.template(source)
+    assert (template.mode, template.note) == ("zygote", "")
+    for _ in range(2):
+        compute = await template.spawn(workshop.spec())
+        made_by, here = await call(compute, "/invocations", "{}")
+        assert made_by == here
+
+
 async def test_output_goes_to_the_sessions_log(workshop: Workshop) -> None:
     template = await workshop.template("print('at import')\n" + PLAIN)
     spec = workshop.spec()
@@ -303,7 +336,7 @@ async def test_an_agent_that_is_asked_to_end_does_so_at_once(
     """uvicorn is not left to look for it: see ``script.TICK_S``."""
     compute = await (await workshop.template(zygote=zygote)).spawn(workshop.spec())
     await run_inside(compute, "import signal; os.kill(os.getpid(), signal.SIGTERM); value = 1")
-    assert await asyncio.wait_for(compute.wait(), 10) in ("signal 15", "exit code 0")
+    assert await asyncio.wait_for(compute.wait(), 60) in ("signal 15", "exit code 0")
 
 
 async def test_closing_a_template_ends_its_sessions(workshop: Workshop) -> None:
@@ -414,7 +447,7 @@ async def test_the_runtime_can_listen_inside_on_any_port(workshop: Workshop, por
     loop = asyncio.get_running_loop()
     code = f"import socket\nwith socket.create_connection(('127.0.0.1', {port}), 5): value = 1"
     asked = asyncio.ensure_future(run_inside(compute, code))
-    connection, _ = await asyncio.wait_for(loop.sock_accept(listener), 10)
+    connection, _ = await asyncio.wait_for(loop.sock_accept(listener), 60)
     connection.close()
     assert await asked == 1
     with pytest.raises(OSError, match="in use"):

@@ -132,7 +132,7 @@ def content_of(key: str) -> bytes:
 
 
 def put_until_killed(port: int, name: str, answered: set[str]) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         for n in range(100_000):
             key = f"{name}/{n}"

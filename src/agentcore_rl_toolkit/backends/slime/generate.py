@@ -17,11 +17,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar
 
-from ...client import RolloutClient
-from ...collect import Collector, Rollout, Task
+from ...collect import Rollout, Task
 from ...errors import ConfigError
-from ...gateway import Gateway, ModelSpec
-from ..bridge import BridgeSetting
+from ...gateway import ModelSpec
+from ..bridge import Bridge, BridgeSetting, open_bridge
 from .sample import aborted, fill, one_of
 
 logger = logging.getLogger(__name__)
@@ -38,9 +37,10 @@ async def generate(
     args: Any, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool = False
 ) -> Any:
     """``--custom-generate-function-path``. A list in training, one sample in an evaluation."""
-    door = await Door.of(args)
+    bridge = await Door.of(args)
     task = Task(sample.index, _group(sample, evaluation), payload(sample))
-    work = asyncio.ensure_future(door.collector(sampling_params).rollout(task, sample.index))
+    collector = bridge.collector(sampling(sampling_params))
+    work = asyncio.ensure_future(collector.rollout(task, sample.index))
     rollout = await _unless(work, lambda: not evaluation and _is_aborting(args))
     if rollout is None:
         return aborted(sample)
@@ -70,37 +70,32 @@ def _group(sample: Any, evaluation: bool) -> str:
 
 
 class Door:
-    """Client, gateway and a collector for each way of sampling."""
+    """The bridge over slime's router, one an event loop: what it holds belongs to that loop."""
 
-    _open: ClassVar[dict[int, asyncio.Task[Door]]] = {}
-    """One an event loop: what it holds belongs to that loop."""
-
-    def __init__(self, setting: BridgeSetting) -> None:
-        self.setting = setting
-        self.stack = AsyncExitStack()
-        self.client: RolloutClient
-        self.gateway: Gateway
-        self._collectors: dict[str, Collector] = {}
+    _open: ClassVar[dict[int, asyncio.Task[Bridge]]] = {}
+    _stacks: ClassVar[dict[int, AsyncExitStack]] = {}
 
     @classmethod
-    async def of(cls, args: Any) -> Door:
+    async def of(cls, args: Any) -> Bridge:
         """That of the running loop, opened at the first call."""
         key = id(asyncio.get_running_loop())
         if key not in cls._open:
-            cls._open[key] = asyncio.create_task(cls._make(args))
+            cls._stacks[key] = AsyncExitStack()
+            cls._open[key] = asyncio.create_task(cls._make(args, cls._stacks[key]))
         return await asyncio.shield(cls._open[key])
 
     @classmethod
     async def close(cls) -> None:
         """slime has no hook for its end: its process takes this down. For programs and tests."""
-        task = cls._open.pop(id(asyncio.get_running_loop()), None)
+        key = id(asyncio.get_running_loop())
+        task = cls._open.pop(key, None)
         if task is not None:
-            await (await task).stack.aclose()
+            await task
+            await cls._stacks.pop(key).aclose()
 
     @classmethod
-    async def _make(cls, args: Any) -> Door:
-        door = cls(BridgeSetting.of(getattr(args, SECTION, None) or {}))
-        setting = door.setting
+    async def _make(cls, args: Any, stack: AsyncExitStack) -> Bridge:
+        setting = BridgeSetting.of(getattr(args, SECTION, None) or {})
         router = f"sglang:http://{args.sglang_router_ip}:{args.sglang_router_port}"
         spec = ModelSpec(
             setting.served_name,
@@ -108,19 +103,11 @@ class Door:
             tokenizer=args.hf_checkpoint,
             experts=bool(getattr(args, "use_rollout_routing_replay", False)),
         )
-        door.client = await door.stack.enter_async_context(setting.client())
-        gateway = Gateway([spec], setting.gateway())
-        door.gateway = await door.stack.enter_async_context(gateway)
-        logger.info("url=<%s> engine=<%s> | gateway over slime's router", gateway.url, router)
-        return door
-
-    def collector(self, params: Mapping[str, Any]) -> Collector:
-        wanted = sampling(params)
-        key = repr(sorted(wanted.items()))
-        if key not in self._collectors:
-            setting = self.setting.collect(wanted)
-            self._collectors[key] = Collector(self.client, self.gateway, setting)
-        return self._collectors[key]
+        opened = await stack.enter_async_context(open_bridge(setting, spec))
+        logger.info(
+            "url=<%s> engine=<%s> | gateway over slime's router", opened.gateway.url, router
+        )
+        return opened
 
 
 def _is_aborting(args: Any) -> bool:

@@ -19,7 +19,7 @@ EPSILON = 1e-6
 
 def post_process(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
     """``--custom-reward-post-process-path``: raw rewards and advantages, in the order given."""
-    raw = [float(sample.get_reward_value(args)) for sample in samples]
+    raw = [_reward(args, sample) for sample in samples]
     groups: dict[Any, dict[Any, float]] = {}
     for sample, value in zip(samples, raw, strict=True):
         if FAILURE not in sample.metadata:
@@ -31,6 +31,11 @@ def post_process(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[f
         0.0 if FAILURE in sample.metadata else groups[sample.group_index][sample.rollout_id]
         for sample in samples
     ]
+
+
+def _reward(args: Any, sample: Any) -> float:
+    key = getattr(args, "reward_key", None)
+    return float(sample.reward[key] if key else sample.reward)
 
 
 def _normalised(rewards: dict[Any, float], scale: bool) -> dict[Any, float]:

@@ -3,9 +3,10 @@
     launch      the settings that ``verl.trainer.main_ppo`` needs, made from ours
     dataset     rows of the data file are payloads                      imported by verl
     loop        one run of verl's agent loop is one rollout             imported by verl
+    manager     agent-loop workers that are replaced when they die      imported by verl
     host        gateway and collector, once per agent-loop worker
     engine      the gateway's engine: verl's own token-in/token-out server client
     fields      samples in verl's words
 
-Only ``dataset`` and ``loop`` import verl; everything else can be read and tested without it.
+Only ``loop`` and ``manager`` import verl; everything else can be read and tested without it.
 """

@@ -7,33 +7,25 @@ any key of verl's. Two keys there are ours: ``python``, the interpreter of verl'
 
 from __future__ import annotations
 
-import json
-import logging
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml  # type: ignore[import-untyped]
 
-from ...errors import ConfigError, ToolkitError
+from ...errors import ConfigError
 from ..bridge import BridgeSetting
+from ..child import interpreter, run_child
+from ..override import words
 
 if TYPE_CHECKING:
     from ...trainer.config import TrainConfig
     from ...trainer.rig import Deployed
     from ...trainer.setting import TrainSetting
 
-logger = logging.getLogger(__name__)
-
 MODULE = "verl.trainer.main_ppo"
 PACKAGE = "agentcore_rl_toolkit.backends.verl"
 LOOP = "agentcore"
 OWN = ("python", "env", "agentcore")
-GRACE_S = 10.0
 VERL_SAMPLING = ("temperature", "top_p", "top_k")
 LOSS = {
     "rollout": "seq-mean-token-mean",
@@ -47,32 +39,9 @@ def run(config: TrainConfig, run_dir: Path, where: Deployed) -> None:
     run_dir.mkdir(parents=True, exist_ok=True)
     (run_dir / "agent_loop.yaml").write_text(loop_yaml())
     (run_dir / "config.yaml").write_text(config.resolved())
-    command = [*interpreter(config), "-m", MODULE, *overrides(config, run_dir, where)]
-    env = {**os.environ, **{k: str(v) for k, v in (config.verl.get("env") or {}).items()}}
-    child = subprocess.Popen(command, env=env)
-    try:
-        code = child.wait()
-    except KeyboardInterrupt:
-        _end(child)
-        raise
-    if code:
-        raise ToolkitError(f"verl ended with {code}: its output above says why")
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """A terminal's Ctrl-C has reached it too; a signal that was sent to us has not."""
-    try:
-        child.wait(GRACE_S)
-    except subprocess.TimeoutExpired:
-        child.send_signal(signal.SIGINT)
-        child.wait()
-
-
-def interpreter(config: TrainConfig) -> list[str]:
-    python = config.verl.get("python")
-    if python is not None and not Path(python).expanduser().exists():
-        raise ConfigError(f"verl.python: {python} does not exist")
-    return [str(Path(python).expanduser()) if python else sys.executable]
+    python = interpreter(config.verl, "verl")
+    command = [python, "-m", MODULE, *overrides(config, run_dir, where)]
+    run_child("verl", command, config.verl.get("env"))
 
 
 def loop_yaml() -> str:
@@ -82,14 +51,10 @@ def loop_yaml() -> str:
 
 def overrides(config: TrainConfig, run_dir: Path, where: Deployed) -> list[str]:
     """Arguments of main_ppo, ours first: the last of two wins."""
-    ours = dict(_flat({**_verl(config, run_dir), "actor_rollout_ref": _actor(config, run_dir)}))
-    for name, value in _flat(_agentcore(config, run_dir, where)):
-        ours[f"actor_rollout_ref.rollout.custom.agentcore.{name}"] = value
+    actor = _actor(config, run_dir)
+    actor["rollout"]["custom"] = {"agentcore": _agentcore(config, run_dir, where)}
     theirs = {key: value for key, value in config.verl.items() if key not in OWN}
-    # ++ sets a key whether or not verl's own files have it
-    return [
-        f"++{name}={json.dumps(value)}" for name, value in {**ours, **dict(_flat(theirs))}.items()
-    ]
+    return words({**_verl(config, run_dir), "actor_rollout_ref": actor}, theirs)
 
 
 def _agentcore(config: TrainConfig, run_dir: Path, where: Deployed) -> dict[str, Any]:
@@ -150,6 +115,8 @@ def _verl(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
             "v1": {
                 "trainer_mode": "colocate_async" if asynchronous else "sync",
                 "sampler": {"max_off_policy_threshold": loop.max_staleness + 1},
+                # of separate_async: it wants its mini-batches between two syncs to be the batch
+                "separate_async": {"parameter_sync_step": train.minibatches},
             },
         },
     }
@@ -169,6 +136,7 @@ def _actor(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
         "calculate_log_probs": True,
         "agent": {
             "default_agent_loop": LOOP,
+            "agent_loop_manager_class": f"{PACKAGE}.manager.AgentCoreManager",
             "agent_loop_config_path": str(run_dir.resolve() / "agent_loop.yaml"),
         },
         **{name: rollout.sampling[name] for name in VERL_SAMPLING if name in rollout.sampling},
@@ -208,12 +176,3 @@ def _optimiser(train: TrainSetting) -> dict[str, Any]:
         "weight_decay": train.weight_decay,
         "betas": list(train.betas),
     }
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves by their dotted names; an empty mapping is a leaf."""
-    for key, item in value.items():
-        if isinstance(item, Mapping) and item:
-            yield from _flat(item, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", item

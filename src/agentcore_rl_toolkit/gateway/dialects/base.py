@@ -60,6 +60,8 @@ class Ask(msgspec.Struct):
     """Packed prompt ids, when the gateway rendered them."""
     known: int = 0
     """How many of them are the turn's that it continues."""
+    begun: bytes = b""
+    """Packed ids at the end of ``prompt`` that the answer begins with: a forced tool call's."""
     hides_reasoning: bool = False
     """The client asked for none; the engine is still asked, since capture needs it."""
     flags: list[str] = []

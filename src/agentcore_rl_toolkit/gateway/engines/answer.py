@@ -12,11 +12,15 @@ import uuid
 from typing import Any
 
 import msgspec
-import numpy as np
 
+from ...trajectory.turn import unpack_ids
+from ..assemble import Assembly
+from ..detokenize import Detokenizer, Stops
 from ..dialects.base import Ask
 from ..fault import engine_fault
-from ..parse import PARSE_FAILED, Detokenizer, Parsed, Splitter, add_part, is_foreign
+from ..forced import is_forbidden
+from ..logprob import tell_logprobs
+from ..parse import PARSE_FAILED, Parsed, Splitter, is_foreign
 from ..render import Renderer
 from ..wire import floats_to_bytes, ints_to_bytes
 from .base import Sampled
@@ -47,18 +51,28 @@ class Growing:
         self._ask, self._renderer, self._call_id = ask, renderer, call_id
         self.got = Tokens(index, [], [])
         self._text = Detokenizer(renderer)
-        self._pending: list[int] = []
-        self._parsed = Parsed("")
-        raw = ask.raw("tools") if ask.chat else None
+        # the opening of a forced call is prompt, and part of the answer all the same
+        self._pending: list[int] = unpack_ids(ask.begun).tolist() if ask.begun else []
+        self._stops = _stops(ask)
+        self._told = self._offset = 0
+        raw = ask.raw("tools") if ask.chat and not is_forbidden(ask) else None
         self._tools: Any = _any.decode(raw) if raw and raw != b"[]" else None
+        self._built = Assembly(renderer.marks, renderer.read_calls, self._tools, call_id)
         self._cut: Splitter | None = None
         if ask.chat and renderer.marks is not None:
             self._marked = renderer.call_id_mark is None
             self._cut = Splitter(
                 renderer.marks,
                 tools=self._tools is not None and self._marked,
-                reasoning=renderer.in_reasoning(ask.prompt),
+                reasoning=renderer.in_reasoning(self._asked),
+                tells=True,
             )
+
+    @property
+    def _asked(self) -> bytes | None:
+        """The prompt up to where the answer begins."""
+        prompt, begun = self._ask.prompt, self._ask.begun
+        return prompt[: -len(begun)] if prompt and begun else prompt
 
     def add(self, part: Tokens) -> list[dict[str, Any]]:
         """Deltas that are certain now."""
@@ -68,7 +82,8 @@ class Growing:
         self._pending = ids[len(body) :]  # an id that ends answers is text if something follows
         if self._ask.chat and self._cut is None:
             return []
-        return self._deltas(self._text.feed(body), body)
+        text = self._text.feed(body)
+        return self._deltas(self._stops.feed(text) if self._stops is not None else text, body)
 
     def _collect(self, part: Tokens) -> None:
         got = self.got
@@ -83,8 +98,7 @@ class Growing:
 
     def _deltas(self, text: str, ids: list[int]) -> list[dict[str, Any]]:
         if self._cut is None:
-            self._parsed.content += text
-            return [{"content": text}] if text else []
+            return self._built.add("content", text) if text else []
         if not self._marked and self._renderer.call_id_mark in ids:
             self._marked, self._cut.tools = True, self._tools is not None
         return self._take(self._cut.feed(text))
@@ -94,18 +108,17 @@ class Growing:
         for kind, text in parts:
             if kind == "reasoning_content" and self._ask.hides_reasoning:
                 continue
-            out.append(
-                add_part(
-                    self._parsed, kind, text, self._renderer.read_calls, self._tools, self._call_id
-                )
-            )
+            out += self._built.add(kind, text)
         return out
 
     def end(self) -> list[dict[str, Any]]:
         """What was held back, once the engine has finished."""
         if self._ask.chat and self._cut is None:
             return self._whole()
-        deltas = self._deltas(self._text.end(), [])
+        text = self._text.end()
+        if self._stops is not None:
+            text = self._stops.feed(text) + self._stops.end()
+        deltas = self._deltas(text, [])
         if self._cut is not None:
             deltas += self._take(self._cut.end())
         if self._tools is not None and is_foreign(self._parsed):
@@ -114,22 +127,41 @@ class Growing:
 
     def _whole(self) -> list[dict[str, Any]]:
         """The one delta of a format that can be read at its end only."""
-        ids = self._renderer.trim(self.got.ids)
-        prompt = np.frombuffer(self._ask.prompt or b"", np.int32).tolist()
+        ids = [*unpack_ids(self._ask.begun).tolist(), *self._renderer.trim(self.got.ids)]
+        prompt = unpack_ids(self._asked or b"").tolist()
         parsed = self._renderer.parse_whole(ids, self._tools, prompt, self._call_id)
         if parsed is None:
             parsed = Parsed(self._renderer.decode(ids), flags=[PARSE_FAILED])
         if self._ask.hides_reasoning:
             parsed.reasoning = None
-        self._parsed = parsed
+        self._built.out = parsed
         delta = {k: v for k, v in parsed.message().items() if k != "role" and v}
         if parsed.tool_calls:
             delta["tool_calls"] = [{"index": i, **c} for i, c in enumerate(parsed.tool_calls)]
         return [delta]
 
     @property
+    def _parsed(self) -> Parsed:
+        return self._built.settle()
+
+    @property
     def in_call(self) -> int:
         return self._cut.in_call if self._cut is not None else len(self.got.ids)
+
+    @property
+    def stop(self) -> str | None:
+        """The stop sequence that ended the answer."""
+        return self._stops.matched if self._stops is not None else None
+
+    def logprobs(self) -> dict[str, Any] | None:
+        """Of the tokens that no event has told yet, for a client that asked for them."""
+        ids, logprobs = self.got.ids[self._told :], self.got.logprobs[self._told :]
+        if not self._ask.wants_logprobs or not ids:
+            return None
+        self._told += len(ids)
+        told = tell_logprobs(self._ask, self._renderer.speller, ids, logprobs, self._offset)
+        self._offset += sum(map(len, told.get("tokens", ())))
+        return told
 
     @property
     def finish_reason(self) -> str:
@@ -167,6 +199,7 @@ class Growing:
             versions=got.versions,
             routed_experts=got.routed,
             flags=self._parsed.flags,
+            stop=self.stop,
         )
 
 
@@ -200,7 +233,14 @@ class Shape:
         }
 
     def _choice(self, choice: Growing, reason: str | None, body: dict[str, Any]) -> dict[str, Any]:
-        out = {"index": choice.got.index, **body, "logprobs": None, "finish_reason": reason}
+        out = {
+            "index": choice.got.index,
+            **body,
+            "logprobs": choice.logprobs() if self._ask.wants_logprobs else None,
+            "finish_reason": reason,
+        }
+        if reason and choice.stop is not None:
+            out["stop_reason"] = choice.stop
         return {**out, "token_ids": choice.got.ids} if self._ask.wants_ids and reason else out
 
     def body(self, choices: list[Growing]) -> bytes:
@@ -223,6 +263,16 @@ class Shape:
         envelope = self._envelope("chat.completion.chunk", [])
         usage = encode({**envelope, "usage": self.usage(choices)})
         return b"data: %b\n\ndata: [DONE]\n\n" % usage
+
+
+def _stops(ask: Ask) -> Stops | None:
+    raw = ask.raw("stop")
+    if raw is None or "min_tokens" in ask.fields or "include_stop_str_in_output" in ask.fields:
+        return None
+    stop: Any = _any.decode(raw)
+    given = [stop] if isinstance(stop, str) else stop
+    texts = [one for one in given if isinstance(one, str)] if isinstance(given, list) else []
+    return Stops(texts) if texts else None
 
 
 def add_versions(got: Tokens, part: Tokens) -> list[tuple[str, int, int]]:

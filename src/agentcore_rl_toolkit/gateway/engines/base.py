@@ -45,6 +45,8 @@ class Sampled(msgspec.Struct):
     versions: list[Span] = []
     routed_experts: bytes | None = None
     flags: list[str] = []
+    stop: str | None = None
+    """The stop sequence that ended it, where the engine or its text says so."""
 
 
 class Answer(msgspec.Struct):

@@ -13,9 +13,9 @@ from msgspec import UNSET, Raw
 
 from ..dialects.base import Ask
 from ..fault import Refusal, engine_fault
-from ..wire import DONE, cut_prompt_ids
+from ..wire import CUT_BYTES, DONE, cut_prompt_ids
 from .base import Answer, Sampled, Stream
-from .piece import Piece, collect, encode, finish, list_text, seal
+from .piece import Piece, collect, encode, finish, list_text, seal, stop_text
 from .quick import QuickAnswer, QuickChunk, encode_lines, quick_answer, quick_chunks
 
 NULL = Raw(b"null")
@@ -34,7 +34,7 @@ def is_plain(ask: Ask) -> bool:
 
 
 def read_answer(ask: Ask, body: bytes, *, exact: bool = True) -> Answer:
-    body, prompt_text = cut_prompt_ids(body)
+    body, prompt_text = cut_prompt_ids(body) if len(body) > CUT_BYTES else (body, None)
     quick = quick_answer(body) if exact and ask.chat and is_plain(ask) else None
     answer = _read_quick(quick, prompt_text) if quick else _read(ask, body, prompt_text, exact)
     if len(answer.choices) != ask.n:
@@ -48,10 +48,12 @@ def _read_quick(answer: QuickAnswer, prompt_text: bytes | None) -> Answer:
         prompt_text = list_text(answer.prompt_token_ids)
     sampled = []
     for choice in answer.choices:
-        content = choice.logprobs.content if choice.logprobs is not None else None
+        logprobs = choice.logprobs.values() if choice.logprobs is not None else []
         ids = choice.token_ids if isinstance(choice.token_ids, list) else None
-        one = seal(choice.index, ids, [entry.logprob for entry in content or ()], prompt_text)
+        one = seal(choice.index, ids, logprobs, prompt_text)
         one.finish_reason, one.message = choice.finish_reason or "", bytes(choice.message)
+        if choice.stop_reason is not hidden:
+            one.stop = stop_text(choice.stop_reason)
         sampled.append(one)
         choice.logprobs, choice.token_ids, choice.routed_experts = None, UNSET, UNSET
     answer.prompt_token_ids = answer.prompt_text = hidden
@@ -76,7 +78,7 @@ def _read_choice(
     ask: Ask, choice: dict[str, Raw], prompt_text: bytes | None, exact: bool
 ) -> Sampled:
     piece = Piece(_int.decode(choice["index"]))
-    collect(piece, choice, "message" if ask.chat else "text")
+    collect(piece, choice, "message" if ask.chat else "text", exact=exact)
     return finish(ask, piece, prompt_text, exact=exact)
 
 
@@ -146,18 +148,21 @@ class OpenAIStream(Stream):
         """Many events at once: nothing but collecting is done one by one."""
         hidden: Any = UNSET
         for chunk in chunks:
+            if self._prompt_text is None and chunk.prompt_token_ids is not hidden:
+                self._prompt_text = list_text(chunk.prompt_token_ids)
             chunk.prompt_token_ids = chunk.prompt_text = hidden
             for choice in chunk.choices:
                 piece = self._pieces.get(choice.index)
                 if piece is None:
                     piece = self._pieces[choice.index] = Piece(choice.index)
-                if choice.token_ids is not hidden:
+                if choice.token_ids is not UNSET:
                     self.tokens += 1
-                    piece.ids.append(choice.token_ids)
-                    choice.token_ids = hidden
-                if choice.logprobs is not hidden:
-                    piece.logprobs.append(choice.logprobs)
-                    choice.logprobs = NULL
+                    piece.add_ids(choice.token_ids)
+                    choice.token_ids = UNSET
+                if choice.logprobs is not UNSET:
+                    if choice.logprobs is not None:
+                        piece.logprobs += choice.logprobs.values()
+                    choice.logprobs = None
                 body = choice.delta if choice.delta is not hidden else choice.text
                 if body is not hidden:
                     piece.deltas.append(body)
@@ -185,7 +190,7 @@ class OpenAIStream(Stream):
         piece = self._pieces.get(index)
         if piece is None:
             piece = self._pieces[index] = Piece(index)
-        collect(piece, choice, self._body)
+        collect(piece, choice, self._body, exact=self._exact)
         if "token_ids" in choice:
             self.tokens += 1
         if piece.finish_reason is None:

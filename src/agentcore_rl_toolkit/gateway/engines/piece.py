@@ -1,7 +1,7 @@
 """What has come of one choice, and how it becomes a captured one.
 
-Raw JSON is collected while a reply comes in; ids, log-probabilities and the assistant message are
-decoded together at its end. Too few ids or log-probabilities are a refusal here, in one place.
+Ids and log-probabilities are collected while a reply comes in; the assistant message is put
+together at its end. Too few ids or log-probabilities are a refusal here, in one place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .base import Sampled
 from .experts import decode_experts
 
 encode = msgspec.json.Encoder().encode
-_id_lists = msgspec.json.Decoder(list[list[int] | None])
+_ids = msgspec.json.Decoder(list[int] | None)
 _text = msgspec.json.Decoder(str)
 
 
@@ -26,44 +26,62 @@ class Logprob(msgspec.Struct, gc=False):
     logprob: float
 
 
-class ChatLogprobs(msgspec.Struct):
+class Logprobs(msgspec.Struct, gc=False):
     content: list[Logprob] | None = None
-
-
-class TextLogprobs(msgspec.Struct):
+    """Of chat."""
     token_logprobs: list[float | None] | None = None
+    """Of completions."""
+
+    def values(self) -> list[float]:
+        if self.content is not None:
+            return [entry.logprob for entry in self.content]
+        return [value for value in self.token_logprobs or () if value is not None]
 
 
-_chat_logprobs = msgspec.json.Decoder(list[ChatLogprobs | None])
-_text_logprobs = msgspec.json.Decoder(list[TextLogprobs | None])
+_logprobs = msgspec.json.Decoder(Logprobs | None)
 
 
 class Piece(msgspec.Struct):
     index: int
-    ids: list[Raw] = []
-    logprobs: list[Raw] = []
+    ids: list[int] | None = None
+    """None as long as the engine gave none at all."""
+    logprobs: list[float] = []
     deltas: list[Raw] = []
     finish_reason: str | None = None
+    stop: str | None = None
     prompt_text: bytes | None = None
     routed: bytes | None = None
 
+    def add_ids(self, ids: list[int] | None) -> None:
+        if self.ids is None:
+            self.ids = ids
+        elif ids:
+            self.ids += ids
 
-def collect(piece: Piece, choice: dict[str, Raw], body: str) -> None:
-    """Keeps the raw parts of a choice; ``body`` is the field with its text or message."""
-    if "token_ids" in choice:
-        piece.ids.append(choice["token_ids"])
-    if "logprobs" in choice:
-        piece.logprobs.append(choice["logprobs"])
+
+def collect(piece: Piece, choice: dict[str, Raw], body: str, *, exact: bool = True) -> None:
+    """Keeps the parts of a choice; ``body`` is the field with its text or message."""
+    if exact and "token_ids" in choice:
+        piece.add_ids(_ids.decode(choice["token_ids"]))
+    if exact and "logprobs" in choice:
+        given = _logprobs.decode(choice["logprobs"])
+        piece.logprobs += given.values() if given is not None else []
     if body in choice:
         piece.deltas.append(choice[body])
     reason = choice.get("finish_reason")
     if reason is not None and bytes(reason) != b"null":
         piece.finish_reason = _text.decode(reason)
+        piece.stop = stop_text(choice.get("stop_reason"))
     if "prompt_token_ids" in choice and piece.prompt_text is None:
         piece.prompt_text = list_text(choice["prompt_token_ids"])
     routed = choice.get("routed_experts")
     if routed is not None and bytes(routed) != b"null":
         piece.routed = decode_experts(bytes(routed).strip(b'"'))
+
+
+def stop_text(raw: Raw | None) -> str | None:
+    """A stop sequence; what else ends an answer is a token's number or null."""
+    return _text.decode(raw) if raw is not None and bytes(raw)[:1] == b'"' else None
 
 
 def list_text(raw: Raw) -> bytes | None:
@@ -77,14 +95,9 @@ def finish(ask: Ask, piece: Piece, prompt_text: bytes | None, *, exact: bool) ->
     message = assemble(ask, piece.deltas)
     reason = piece.finish_reason or ""
     if not exact:
-        return Sampled(piece.index, finish_reason=reason, message=message)
-    lists = _id_lists.decode(b"[%b]" % b",".join(piece.ids))
-    known = [ids for ids in lists if ids is not None]
-    ids = [i for part in known for i in part] if known else None
-    sampled = seal(
-        piece.index, ids, _logprobs(ask, piece.logprobs), prompt_text or piece.prompt_text
-    )
-    sampled.finish_reason, sampled.message = reason, message
+        return Sampled(piece.index, finish_reason=reason, message=message, stop=piece.stop)
+    sampled = seal(piece.index, piece.ids, piece.logprobs, prompt_text or piece.prompt_text)
+    sampled.finish_reason, sampled.message, sampled.stop = reason, message, piece.stop
     sampled.routed_experts = piece.routed
     return sampled
 
@@ -106,16 +119,6 @@ def seal(
             retry=False,
         )
     return Sampled(index, ints_to_bytes(ids), floats_to_bytes(logprobs), prompt_text)
-
-
-def _logprobs(ask: Ask, parts: list[Raw]) -> list[float]:
-    joined = b"[%b]" % b",".join(parts)
-    if ask.chat:
-        chat = _chat_logprobs.decode(joined)
-        return [entry.logprob for part in chat if part for entry in part.content or ()]
-    texts = _text_logprobs.decode(joined)
-    values = [value for part in texts if part for value in part.token_logprobs or ()]
-    return [value for value in values if value is not None]
 
 
 class _Function(msgspec.Struct):

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from ..wire import DONE
-from .piece import ChatLogprobs
+from .piece import Logprobs
 
 _encoder = msgspec.json.Encoder()
 encode, encode_lines = _encoder.encode, _encoder.encode_lines
@@ -26,10 +26,10 @@ class QuickChoice(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=F
     index: int = 0
     delta: Raw = _ABSENT
     text: Raw = _ABSENT
-    logprobs: Raw = _ABSENT
+    logprobs: Logprobs | msgspec.UnsetType | None = UNSET
     finish_reason: str | None = None
     stop_reason: Raw = _ABSENT
-    token_ids: Raw = _ABSENT
+    token_ids: list[int] | msgspec.UnsetType | None = UNSET
 
 
 class QuickChunk(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
@@ -67,7 +67,7 @@ def quick_chunks(events: list[bytes]) -> list[QuickChunk]:
 class QuickMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     index: int = 0
     message: Raw
-    logprobs: ChatLogprobs | None = None
+    logprobs: Logprobs | None = None
     finish_reason: str | None = None
     stop_reason: Raw = _ABSENT
     token_ids: list[int] | msgspec.UnsetType | None = None

@@ -175,6 +175,7 @@ def _sampled(graph: SessionGraph, turn: Turn) -> Sampled:
         logprobs=turn.logprobs if turn.logprobs or turn.train else None,
         prompt=ids[: turn.n_prompt].tobytes() if ids.size else None,
         finish_reason=turn.finish_reason,
+        stop=turn.stop,
         message=turn.response,
         versions=turn.versions,
         routed_experts=turn.routed_experts,

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..dialects.base import Ask
 from ..fault import Refusal, bad_request, engine_fault
+from ..logprob import refuse_alternatives
 from ..render import Renderer
 from ..wire import DONE
 from .answer import Growing, Shape, Tokens
@@ -33,7 +34,7 @@ HARMLESS = frozenset(
         *("model", "messages", "prompt", "stream", "stream_options", "n", "user", "metadata"),
         *("service_tier", "store", "tools", "parallel_tool_calls", "max_tokens"),
         *("max_completion_tokens", "chat_template_kwargs", "logprobs", "return_token_ids"),
-        *("include_reasoning", "reasoning_effort"),
+        *("include_reasoning", "reasoning_effort", "tool_choice", "top_logprobs"),
     }
 )
 
@@ -82,16 +83,9 @@ class TokenEngine(Engine):
         }
         for name in ask.fields.keys() - HARMLESS - set(self.sampling):
             value: object = _any.decode(ask.fields[name])
-            if (name, value) not in (("tool_choice", "auto"), ("tool_choice", "none")) and value:
-                if name == "response_format" and value == {"type": "text"}:
-                    continue
+            if value and not (name == "response_format" and value == {"type": "text"}):
                 raise bad_request(f"{name!r} cannot be honoured by a {self.kind} engine", name)
-        if ask.wants_logprobs:
-            raise bad_request(
-                f"'logprobs' are not returned by a {self.kind} engine: leave it out, they are "
-                "recorded anyway",
-                "logprobs",
-            )
+        refuse_alternatives(ask, self.kind)
         limits = [ask.fields.get(n) for n in ("max_completion_tokens", "max_tokens")]
         limit: Any = next((_any.decode(raw) for raw in limits if raw is not None), None)
         room = self.capabilities.max_tokens

@@ -53,8 +53,8 @@ class Agent:
     init_timeout_s: float = 30.0
     freeze_s: float = 5.0
     """How long a session rests before it is frozen; 0 for never. Rest is no request, no
-    HealthyBusy, no call through its doors that waits for an answer, no processor time, and no
-    thread that only sleeps. A timer in the event loop of the server itself is not seen."""
+    HealthyBusy, no call through its doors that waits for an answer, no processor time, no thread
+    that only sleeps and no timer in an event loop."""
     limits: Limits = field(default_factory=Limits)
 
 

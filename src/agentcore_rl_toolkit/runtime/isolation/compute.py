@@ -49,6 +49,8 @@ class SessionCompute:
         self._reason = ""
         self.way = ""
         """How it came to be: "pool", "fork" or "exec"."""
+        self.answered = False
+        """Whether its agent has answered /ping already."""
         self._spare: list[socket.socket] = []
         """Sockets made inside and not used yet."""
         self._wanted = 0

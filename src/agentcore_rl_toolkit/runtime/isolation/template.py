@@ -149,6 +149,7 @@ class ProcessTemplate:
         compute = await self._start(SessionSpec("(ready)", {}, log))
         try:
             await within(self.agent.init_timeout_s, _answers(compute))
+            compute.answered = True
         except (OSError, TimeoutError) as error:
             logger.debug("pid=<%d> error=<%s> | waits unanswered", compute.pid, error)
         except BaseException:
@@ -245,6 +246,7 @@ async def _answers(compute: SessionCompute) -> None:
     reader, writer = await asyncio.open_connection(sock=await compute.connect())
     try:
         writer.write(b"GET /ping HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-        await reader.read()
+        if not (await reader.read()).startswith((b"HTTP/1.1 200 ", b"HTTP/1.0 200 ")):
+            raise OSError("/ping is not answered with 200")
     finally:
         writer.close()

@@ -32,41 +32,36 @@ _TIMED = {
 _MILLISECONDS = ("poll", "epoll_wait", "epoll_pwait")
 """Bounded by a number, where the others have a pointer to a time."""
 _FOR_EVER = 0xFFFFFFFF
-_SERVING = ("epoll_wait", "epoll_pwait", "epoll_pwait2")
 _COLUMN = {"x86_64": 0, "aarch64": 1}.get(platform.machine())
 _CALLS = {row[_COLUMN]: name for name, row in _TIMED.items()} if _COLUMN is not None else {}
 
 
 def for_others(root: int) -> bool:
-    """Whether every thread below ``root`` waits, and none of them for time to pass.
-
-    The loop of the agent's server, which is the first process, has timers of its own.
-    """
+    """Whether every thread below ``root`` waits, and none of them for time to pass."""
     if not _CALLS:
         return False
-    processes = tree.descendants(root)
     try:
         return all(
-            _waits(f"/proc/{pid}/task/{thread}", serves=pid == processes[0] == int(thread))
-            for pid in processes
+            _waits(f"/proc/{pid}/task/{thread}")
+            for pid in tree.descendants(root)
             for thread in os.listdir(f"/proc/{pid}/task")
         )
     except (OSError, ValueError):
         return False
 
 
-def _waits(task: str, serves: bool) -> bool:
+def _waits(task: str) -> bool:
     with open(f"{task}/syscall") as file:
         words = file.read().split()
     if words[0] in ("running", "-1"):  # in its own code, or gone and not collected yet
         return _has_ended(task)
-    return not bounded(words, serves)
+    return not bounded(words)
 
 
-def bounded(words: Sequence[str], serves: bool = False) -> bool:
+def bounded(words: Sequence[str]) -> bool:
     """Whether the call ends by itself; ``words``: its number and its arguments."""
     name = _CALLS.get(int(words[0]))
-    if name is None or (serves and name in _SERVING):
+    if name is None:
         return False
     argument = _TIMED[name][2]
     if argument is None:

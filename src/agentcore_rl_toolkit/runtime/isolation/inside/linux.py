@@ -70,6 +70,11 @@ def prctl(option: int, value: int = 0) -> None:
     check(_libc.prctl(ctypes.c_int(option), *rest), f"prctl {option}")
 
 
+def advise(start: ctypes.c_void_p, length: int, advice: int) -> bool:
+    """Whether the kernel took the advice: that is all that can come of it."""
+    return int(_libc.madvise(start, ctypes.c_size_t(length), ctypes.c_int(advice))) == 0
+
+
 def unshare(flags: int) -> None:
     check(_libc.unshare(ctypes.c_int(flags)), f"unshare {flags:#x}")
 

@@ -18,7 +18,7 @@ import socket
 import sys
 from typing import Any, NoReturn
 
-from . import linux, packages, sandbox, script, session, tree, wire
+from . import linux, packages, pages, sandbox, script, session, tree, wire
 
 Config = dict[str, Any]
 
@@ -94,6 +94,8 @@ class Server:
     def serve(self, facts: wire.Message) -> socket.socket:
         gc.collect()
         gc.freeze()
+        if self.config["mode"] == "zygote":
+            pages.collapse()
         sys.stdout.flush()
         sys.stderr.flush()
         wakeups, writing = _watch_children()

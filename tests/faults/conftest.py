@@ -1,0 +1,8 @@
+"""The chaos run is a package beside ``src``, run from the root of the repository."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
