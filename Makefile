@@ -9,14 +9,15 @@ PIP_FLAGS ?=
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint unit retest test-backends example docs bench clean lock
+.PHONY: help demo test lint unit retest test-backends example docs bench bench-quick figures faults clean lock
 
 help:
 	@echo "make demo    a Strands agent learns on this machine, in about five minutes"
 	@echo "make test    lint, types and all tests"
 	@echo "make example NAME=…   one of the agents under examples/, with its shipped tasks"
 	@echo "make test-backends    the tests against real vLLM, verl, Tinker (makes their environments)"
-	@echo "make bench   the figures of the README, each with its peers"
+	@echo "make bench   every figure, its peers beside it, into benchmarks/results (bench-quick: 5 minutes)"
+	@echo "make faults  10 minutes of kills, cuts and full disks, and what must hold (MINUTES=2 SEED=7)"
 	@echo "make docs    write docs/reference.md anew from the code"
 	@echo "make lock    write constraints.txt anew from the newest releases"
 	@echo "make clean   remove the virtual environment and caches"
@@ -54,11 +55,22 @@ test-backends: $(STAMP)
 	@for name in $(BACKENDS); do $(PY) tests/backends/environment.py $$name || exit 1; done
 	$(PY) -m pytest tests/backends -m backends
 
+MINUTES ?= 10
+SEED ?=
+faults: $(STAMP)
+	@$(PY) -m faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
 docs: $(STAMP)
 	@$(PY) docs/make_reference.py
 
 bench: $(STAMP)
-	@for b in benchmarks/*.py; do echo "== $$b"; $(PY) $$b || exit 1; done
+	@$(PY) benchmarks/suite.py && $(PY) benchmarks/suite.py --check
+
+bench-quick: $(STAMP)
+	@$(PY) benchmarks/suite.py --quick && $(PY) benchmarks/suite.py --quick --check
+
+figures: $(STAMP)
+	@$(PY) benchmarks/suite.py --readme
 
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
