@@ -62,7 +62,7 @@ PLAN = (
     Benchmark("objects", "", "--quick"),
     Benchmark("backends", "", ""),
     Benchmark("dashboard", "", "--rollouts 10000", once=True),
-    Benchmark("engine", "", "--quick"),
+    Benchmark("engine"),
     Benchmark("train", "--in-process", None, limit_s=1800, once=True),
     Benchmark("overlap", "", None, once=True),
 )

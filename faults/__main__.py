@@ -137,20 +137,26 @@ def main() -> int:
     path = RESULTS / f"faults-{given.seed}.json"
     path.write_text(json.dumps(result, indent=1))
     show(result)
-    if not result["wrong"] and not given.keep:
+    if given.keep or result["wrong"]:
+        say(f"work folder: {work}")
+    else:
         shutil.rmtree(work, ignore_errors=True)
+    if not result["wrong"]:
         say(f"all held; figures in {path}")
         return 0
+    say("\nevents so far:\n  " + "\n  ".join(result["events"]))
     for text in result["wrong"]:
         say(f"WRONG  {text}")
-    if result["wrong"]:
-        say("events so far:\n  " + "\n  ".join(result["events"]))
-        only = "".join(f" --only {one}" for one in given.only or ())
-        train = " --train" if given.train else " --no-train"
-        same = f"--seed {given.seed} --minutes {given.minutes:g} --concurrent {given.concurrent}"
-        say(f"again: {sys.executable} -m faults {same}{train}{only}")
-    say(f"work folder: {work}")
-    return 1 if result["wrong"] else 0
+    say(f"again: {again(given)}")
+    return 1
+
+
+def again(given: argparse.Namespace) -> str:
+    words = [sys.executable, "-m", "faults", "--seed", str(given.seed)]
+    words += ["--minutes", f"{given.minutes:g}", "--concurrent", str(given.concurrent)]
+    words += ["--train" if given.train else "--no-train"]
+    words += [word for one in given.only or () for word in ("--only", one)]
+    return " ".join(words)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,11 @@ def read_told(logs: Path) -> dict[str, list[str]]:
     """What agents wrote to their sessions' logs, by session."""
     out: dict[str, list[str]] = {}
     for path in logs.glob("*.log"):
-        for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:  # of a session in waiting, which has got its name meanwhile
+            continue
+        for line in data.split(b"\n")[:-1]:
             if line.startswith(b'{"told": '):
                 out.setdefault(path.stem, []).append(str(json.loads(line)["told"]))
     return out

@@ -37,8 +37,8 @@ HEAD = (
 
 
 class Soak:
-    def __init__(self, stack: Stack, minutes: float) -> None:
-        self.stack, self.minutes = stack, minutes
+    def __init__(self, stack: Stack, minutes: float, rollout_s: float) -> None:
+        self.stack, self.minutes, self.rollout_s = stack, minutes, rollout_s
         self.lines: list[dict[str, Any]] = []
 
     async def run(self) -> None:
@@ -52,7 +52,7 @@ class Soak:
             self.lines.append(await asyncio.to_thread(self._measure, minute))
             say(shown(self.lines[-1]))
         driver = self.stack.parts["driver"]
-        await driver.stop(LAST_S)
+        await driver.stop(LAST_S + self.rollout_s)
 
     def _measure(self, minute: int) -> dict[str, Any]:
         since = time.time() - 60
@@ -125,7 +125,7 @@ async def run(given: argparse.Namespace, work: Path) -> dict[str, Any]:
         spread=0.0,
         turns=given.turns,
     )
-    soak = Soak(stack, given.minutes)
+    soak = Soak(stack, given.minutes, given.turns * given.delay)
     wrong: list[str] = []
     try:
         await stack.start()
@@ -150,7 +150,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m faults.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--sessions", type=int, default=200)
-    parser.add_argument("--delay", type=float, default=6.0, help="seconds of a model's answer")
+    parser.add_argument("--delay", type=float, default=10.0, help="seconds of a model's answer")
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()

@@ -126,8 +126,15 @@ class Stack:
             *("--runtime", self.links["client"].url, "--gateway", self.links["admin"].url),
             *("--token", self.token, "--arn", self.arn, "--seed", str(self.seed)),
             *("--concurrent", str(self.concurrent)),
-            *(("--turns", str(self._turns)) if self._turns is not None else ()),
+            *self._long(),
         ]
+
+    def _long(self) -> list[str]:
+        """Rollouts of a fixed number of turns take as long as the engine does, and may."""
+        if self._turns is None:
+            return []
+        patience_s = max(90.0, 4 * self._turns * self._delay_s)
+        return ["--turns", str(self._turns), "--timeout", str(patience_s)]
 
     def _deploy(self) -> str:
         control = control_client(f"http://127.0.0.1:{self.ports['runtime']}")

@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.backends, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 AGENT = ROOT / "examples" / "strands_math_agent"
+SMALL = ROOT / "tests" / "trainer" / "lucky_agent"
+"""Imports next to nothing, and asks the model once."""
 TASKS, GROUP, STEPS = 2, 4, 2
 THROTTLED = "new_sessions=2"
 TOLERANCE = 1e-4
@@ -268,8 +270,8 @@ def test_two_steps_train_what_was_sampled_and_survive_a_lost_session(place: Plac
 
 
 def test_a_killed_gateway_comes_back_and_its_groups_begin_anew(place: Place) -> None:
-    with stand.runtime(place.base / "home2", AGENT) as where:
-        run = place.train("gateway", AGENT, agent={"arn": where.arn, "endpoint_url": where.url})
+    with stand.runtime(place.base / "home2", SMALL) as where:
+        run = place.train("gateway", SMALL, agent={"arn": where.arn, "endpoint_url": where.url})
         stand.wait_until(lambda: run.workers() and where.sessions(), run.child, run.log, RUN_S)
         os.kill(int(run.workers()[0].name.rpartition("-")[2]), signal.SIGKILL)
         assert run.wait() == 0, run.text()[-5000:]
@@ -284,7 +286,7 @@ def test_a_killed_gateway_comes_back_and_its_groups_begin_anew(place: Place) -> 
 
 def test_rollout_servers_of_their_own_train_too(place: Place) -> None:
     """verl's separate_async: the trainer never stops the servers, weights go there by a third."""
-    verl = configuration(place, place.base / "apart", AGENT)["verl"]
+    verl = configuration(place, place.base / "apart", SMALL)["verl"]
     verl["trainer"]["v1"] = {"trainer_mode": "separate_async"}
     verl["actor_rollout_ref"]["hybrid_engine"] = False
     verl["actor_rollout_ref"]["rollout"] |= {
@@ -294,7 +296,7 @@ def test_rollout_servers_of_their_own_train_too(place: Place) -> None:
     }
     verl["ray_kwargs"]["ray_init"]["num_gpus"] = 2
     train = {"steps": 2, "lr": 1e-3, "save_every": 0, "eval_every": 0, "max_staleness": 2}
-    run = place.train("apart", AGENT, verl=verl, train=train)
+    run = place.train("apart", SMALL, verl=verl, train=train)
     assert run.wait() == 0, run.text()[-5000:]
     assert len(run.steps()) == 2
     rollouts = run.rollouts()
@@ -304,7 +306,7 @@ def test_rollout_servers_of_their_own_train_too(place: Place) -> None:
 
 def test_collecting_ahead_trains_rollouts_of_earlier_weights(place: Place) -> None:
     config = {"steps": 3, "lr": 1e-3, "save_every": 0, "eval_every": 0, "max_staleness": 1}
-    run = place.train("ahead", AGENT, train=config)
+    run = place.train("ahead", SMALL, train=config)
     assert run.wait() == 0, run.text()[-5000:]
     assert len(run.steps()) == 3
     rollouts = run.rollouts()

@@ -26,9 +26,9 @@ def s3() -> Iterator[Any]:
         aws_access_key_id="local",
         aws_secret_access_key="local",
     )
-    client.create_bucket(Bucket="rollouts")
+    client.create_bucket(Bucket="listed-here")
     for key in KEYS:
-        client.put_object(Bucket="rollouts", Key=key, Body=b"{}")
+        client.put_object(Bucket="listed-here", Key=key, Body=b"{}")
     yield client
     client.close()
     server.stop()
@@ -41,14 +41,14 @@ def test_the_dates_and_sizes_of_a_listing_are_not_read_by_the_watcher(s3: Any) -
         "before-parse.s3.ListObjectsV2",
         lambda response_dict, **_: seen.append(response_dict["body"]),
     )
-    assert list(Store(lambda: s3).keys("rollouts", "e/", "")) == [sorted(KEYS)]
+    assert list(Store(lambda: s3).keys("listed-here", "e/", "")) == [sorted(KEYS)]
     assert b"<Key>" in seen[0]
     assert not any(word in seen[0] for word in (b"<LastModified>", b"<Size>", b"<ETag>"))
 
 
 def test_another_user_of_the_same_client_gets_the_whole_listing(s3: Any) -> None:
     spare_listings(s3)
-    list(Store(lambda: s3).keys("rollouts", "e/", ""))
-    found = s3.list_objects_v2(Bucket="rollouts")["Contents"]
+    list(Store(lambda: s3).keys("listed-here", "e/", ""))
+    found = s3.list_objects_v2(Bucket="listed-here")["Contents"]
     assert [entry["Key"] for entry in found] == sorted(KEYS)
     assert all(entry["LastModified"] and entry["Size"] == 2 and entry["ETag"] for entry in found)

@@ -10,6 +10,7 @@ from agentcore_rl_toolkit.run import Journal, RunWriter, SessionClosed, SessionO
 from agentcore_rl_toolkit.run.folder import result_name
 from agentcore_rl_toolkit.run.frame import Frame, encode
 from agentcore_rl_toolkit.trajectory import SessionGraph, Turn
+from agentcore_rl_toolkit.trajectory.turn import pack_logprobs
 
 AT = 1_790_000_000.0
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "demo_policy" / "model"
@@ -176,7 +177,7 @@ def conversation(name: str, *, text: str = "#### 4", branch: bool = False) -> Ta
     graph = Talk(name)
     first = [{"role": "system", "content": "Use the calculator."}, user("2 + 2")]
     call = tool_call("calculator", '{"expression": "2 + 2"}')
-    turn(graph, first, [1, 2, 3], call, [10, 11, 12])
+    turn(graph, first, [1, 2, 3], call, [10, 11, 12], entropies=pack_logprobs([0.01, 0.3, 2.9]))
     second = [*first, call, {"role": "tool", "tool_call_id": "c1", "content": "4"}]
     turn(graph, second, [1, 2, 3, 10, 11, 12, 4, 5], said(text), [13, 14])
     if branch:

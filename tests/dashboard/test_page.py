@@ -66,11 +66,15 @@ async def test_every_view_shows_what_it_promises(dashboard: DashboardServer, pag
     await page.open(f"{dashboard.url}/#/run/one/rollout/1/tokens")
     assert await page.evaluate("document.querySelectorAll('.box .t').length") == 10
     assert await page.evaluate("document.querySelectorAll('.box .t.on').length") == 5
-    colours = ("log-probability", "mask", "advantage", "weight version")
+    colours = ("log-probability", "mask", "advantage", "weight version", "entropy")
     for number, name in enumerate(colours, 1):
         await page.key(str(number))
         await page.until(f"document.querySelector('.pieces').dataset.colour === {name!r}")
+    assert await page.evaluate("document.querySelectorAll('.box .t.e6').length") == 1
     await page.key("ArrowRight")
+    assert "0.010 nats" in await page.until("document.querySelector('.inspect dl')?.textContent")
+    await page.key("ArrowRight")
+    await page.key("ArrowLeft")
     assert "\u22120.1000" in await page.until("document.querySelector('.inspect dl')?.textContent")
     await page.open(f"{dashboard.url}/#/run/one/rollout/1/tokens?row=1")
     assert "fork: rewrite" in await texts(page, ".piece .pill")

@@ -35,6 +35,7 @@ def prompts(count: int, longest: int = 60, seed: int = 0) -> list[list[int]]:
 
 def agree(model: Any, prompt: list[int], done: Any, temperature: float = 1.0) -> None:
     expected = forward_logprobs(model, prompt, done.token_ids, temperature)
+    assert len(done.entropies) == len(done.token_ids)
     assert done.logprobs == pytest.approx(expected, abs=EXACT)
 
 
@@ -156,6 +157,9 @@ async def test_top_p_and_top_k_leave_only_the_likely_ids(model: Any) -> None:
             for c in done:
                 expected = probabilities[c.token_ids[0]] / total
                 assert c.logprobs[0] == pytest.approx(float(expected.log()), abs=EXACT)
+            left = (probabilities[allowed] / total).double()
+            spread = float(-(left * left.log()).sum())
+            assert done[0].entropies == pytest.approx([spread], abs=EXACT)
 
 
 async def test_stop_ids_of_the_request_end_it_and_are_kept(model: Any) -> None:

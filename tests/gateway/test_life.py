@@ -253,7 +253,7 @@ async def test_a_turn_that_the_disk_refused_leaves_nothing_to_build_on(
 ) -> None:
     """The retry's turn must not be stored as a delta to one that no reader can find."""
 
-    def full(fd: int, parts: list[bytes]) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     door = await make_door(run_dir=tmp_path / "run")

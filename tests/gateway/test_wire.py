@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from agentcore_rl_toolkit.gateway.dialects import CHAT, COMPLETIONS
 from agentcore_rl_toolkit.gateway.engines.openai import OpenAIStream, read_answer
 from agentcore_rl_toolkit.gateway.fault import Refusal
 from agentcore_rl_toolkit.gateway.prompt import PromptCache
-from agentcore_rl_toolkit.gateway.upstream import Upstream, UpstreamError
+from agentcore_rl_toolkit.gateway.upstream import Connection, Upstream, UpstreamError
 from agentcore_rl_toolkit.gateway.wire import EventSplitter, cut_prompt_ids, pack_ids
 from agentcore_rl_toolkit.trajectory.graph import SessionGraph
 
@@ -228,6 +229,21 @@ async def test_replies_are_read_and_connections_used_again(reply: bytes, body: b
     upstream.close()
     server.close()
     await server.wait_closed()
+
+
+@given(
+    chunks=st.lists(st.text(alphabet="ab0\r\n", min_size=1, max_size=12), max_size=12),
+    cuts=st.lists(st.integers(0, 400), max_size=6),
+)
+def test_chunks_survive_any_cutting(chunks: list[str], cuts: list[int]) -> None:
+    body = "".join(f"{len(chunk):x}\r\n{chunk}\r\n" for chunk in [*chunks, ""]).encode()
+    data = HEAD + b"transfer-encoding: chunked\r\n\r\n" + body
+    connection = Connection()
+    edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    for start, end in itertools.pairwise(edges):
+        connection.data_received(data[start:end])
+    assert connection.complete
+    assert b"".join(connection._chunks).decode() == "".join(chunks)
 
 
 async def test_connection_that_the_engine_closed_is_replaced_once() -> None:

@@ -220,8 +220,12 @@ async def test_1000_sessions_lose_nothing_when_a_worker_is_killed(
         pairs = zip(row["token_ids"], row["loss_mask"], strict=True)
         text = "".join(chr(token) for token, mask in pairs if mask)
         assert text == "".join(texts), "what a client was told is what would be trained"
-    left = {one["session_id"]: one["turns"] for one in listed}
-    assert set(left.values()) == {2}
+    more = {one["session_id"] for one in listed if one["turns"] != 2}
+    for opened in (one for one in sessions if one["session_id"] in more):
+        # on a slow machine a retry comes after the grace: the call was cut before it was repeated
+        count = (await crew.finish(opened))["count"]
+        assert count["trained_turns"] == 2, count
+        assert set(count["left_turns"]) <= {"failed", "empty"}, count
 
 
 async def test_another_number_of_workers_is_refused_while_sessions_live(

@@ -2,10 +2,12 @@
 
 It is a process and not a thread because sessions must not wait for a training step, and it is in
 a process group of its own so that Ctrl-C reaches the command alone, which ends things in order.
+What a killed command left of its state is removed by the next.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -19,6 +21,7 @@ from pathlib import Path
 
 from ..errors import RuntimeServiceError
 
+PREFIX = "art-home-"
 START_S = 60.0
 STOP_S = 20.0
 
@@ -26,7 +29,8 @@ STOP_S = 20.0
 @contextmanager
 def own_runtime(*, isolation: str = "auto", max_sessions: int | None = None) -> Iterator[str]:
     """Gives its URL. Its state is in a folder that is removed at the end."""
-    home = Path(tempfile.mkdtemp(prefix="art-"))
+    sweep()
+    home = Path(tempfile.mkdtemp(prefix=PREFIX))
     log = home / "log"
     command = [sys.executable, "-m", "agentcore_rl_toolkit.runtime", "--port", "0"]
     command += ["--home", str(home), "--isolation", isolation, "--until-eof"]
@@ -53,6 +57,24 @@ def own_runtime(*, isolation: str = "auto", max_sessions: int | None = None) -> 
             child.kill()
             child.wait()
         shutil.rmtree(home, ignore_errors=True)
+        sweep()  # once more: a predecessor's runtime may have been ending when this one began
+
+
+def sweep() -> None:
+    """Removes the folders that killed commands left: those whose runtime holds its lock no more."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        try:
+            lock = os.open(folder / "runtime" / "lock", os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:  # it is about to start, or another user's
+            continue
+        try:
+            if os.fstat(lock).st_uid == os.geteuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)
 
 
 def _url(home: Path, child: subprocess.Popen[bytes], log: Path) -> str:

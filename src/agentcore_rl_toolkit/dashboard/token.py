@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..trajectory.row import Row
+from ..trajectory.turn import unpack_logprobs
 from .rollout import RolloutView
 from .run import in_words
 from .text import find_tokenizer, texts_of
@@ -53,6 +54,7 @@ def _columns(view: RolloutView, row: Row) -> dict[str, Any]:
         "tokenizer": path is not None and bool(texts),
         "mask": row.loss_mask.tolist(),
         "logprobs": logprobs.tolist(),
+        "entropies": _entropies(view, row),
         "turns": [
             {
                 "number": span.number,
@@ -68,6 +70,18 @@ def _columns(view: RolloutView, row: Row) -> dict[str, Any]:
         "versions": [list(span) for span in row.weight_versions],
         "pieces": _pieces(view, row),
     }
+
+
+def _entropies(view: RolloutView, row: Row) -> list[float | None] | None:
+    """By position; None where no turn of the row has them."""
+    assert view.session is not None
+    known = {t.turn_id: t.entropies for t in view.session.turns if t.entropies is not None}
+    out: list[float | None] = [None] * row.n_tokens
+    for span in row.turns:
+        values = unpack_logprobs(known.get(span.turn_id, b"")).astype(np.float64)
+        if len(values) == span.end - span.start:
+            out[span.start : span.end] = np.round(values, DIGITS).tolist()
+    return out if any(value is not None for value in out) else None
 
 
 def _pieces(view: RolloutView, row: Row) -> list[dict[str, Any]]:

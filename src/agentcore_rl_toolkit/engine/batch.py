@@ -31,7 +31,7 @@ from ..trajectory.turn import Span
 from .cache import Aim, RowCache
 from .prefix import BLOCK, PrefixIndex
 from .request import Sampling, TopLogprobs, add_span
-from .sample import sample, top
+from .sample import entropy, sample, top
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -56,6 +56,7 @@ class Job:
     rng: np.random.Generator
     token_ids: list[int] = dataclasses.field(default_factory=list)
     logprobs: list[float] = dataclasses.field(default_factory=list)
+    entropies: list[float] = dataclasses.field(default_factory=list)
     versions: list[Span] = dataclasses.field(default_factory=list)
     top_logprobs: list[TopLogprobs] = dataclasses.field(default_factory=list)
     finish_reason: str | None = None
@@ -70,8 +71,9 @@ class Job:
     def ids(self) -> list[int]:
         return self.prompt + self.token_ids
 
-    def add(self, token_id: int, logprob: float, version: str) -> None:
+    def add(self, token_id: int, logprob: float, entropy: float, version: str) -> None:
         add_span(self.versions, version, len(self.token_ids))
+        self.entropies.append(entropy)
         self.token_ids.append(token_id)
         self.logprobs.append(logprob)
         if token_id in self.stops:
@@ -304,10 +306,11 @@ class Batch:
         uniforms = [s.rng.random() for s in sequences]
         logprobs, ids = sample(logits, [s.sampling for s in sequences], uniforms)
         chosen = logprobs.gather(1, ids.unsqueeze(1)).squeeze(1).tolist()
+        spread = entropy(logprobs).tolist()
         for i, (sequence, token_id) in enumerate(zip(sequences, ids.tolist(), strict=True)):
             if sequence.sampling.logprobs:
                 sequence.top_logprobs.append(top(logprobs[i], sequence.sampling.logprobs))
-            sequence.add(token_id, chosen[i], version)
+            sequence.add(token_id, chosen[i], spread[i], version)
 
     def _tensor(self, array: Ints) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device)

@@ -55,6 +55,7 @@ def completion(call: Call) -> Completion:
         request_id=job.request_id,
         token_ids=job.token_ids,
         logprobs=job.logprobs,
+        entropies=job.entropies,
         versions=job.versions,
         finish_reason=job.finish_reason or "abort",
         stop_id=job.stop_id,
@@ -80,6 +81,7 @@ def piece_of(call: Call) -> Piece:
     return Piece(
         token_ids=job.token_ids[start:end],
         logprobs=job.logprobs[start:end],
+        entropies=job.entropies[start:end],
         versions=versions,
         top_logprobs=job.top_logprobs[start:end] if job.sampling.logprobs else None,
         finish_reason=finish_reason,

@@ -134,6 +134,7 @@ class Piece:
 
     token_ids: list[int]
     logprobs: list[float]
+    entropies: list[float]
     versions: list[Span]
     """Over ``token_ids`` of this piece."""
     top_logprobs: list[TopLogprobs] | None = None
@@ -146,6 +147,8 @@ class Completion:
     request_id: str
     token_ids: list[int]
     logprobs: list[float]
+    entropies: list[float]
+    """Of the distribution that each id was drawn from, in nats."""
     versions: list[Span]
     finish_reason: str
     stop_id: int | None

@@ -54,6 +54,11 @@ def _cut(logits: torch.Tensor, samplings: Sequence[Sampling]) -> torch.Tensor:
     return logits.masked_fill(drop.gather(-1, order.argsort(dim=-1)), -torch.inf)
 
 
+def entropy(logprobs: torch.Tensor) -> torch.Tensor:
+    """In nats, of each row; what top-k and top-p left out counts for nothing."""
+    return -(logprobs.exp() * logprobs.clamp_min(torch.finfo(logprobs.dtype).min)).sum(dim=-1)
+
+
 def top(logprobs: torch.Tensor, count: int) -> TopLogprobs:
     values, ids = logprobs.topk(count)
     return [(int(i), float(v)) for i, v in zip(ids.tolist(), values.tolist(), strict=True)]

@@ -22,7 +22,7 @@ from aiohttp import web
 from ..errors import ConfigError, ToolkitError
 from ..trajectory.turn import Span
 from .engine import Engine
-from .request import MAX_CHOICES, Completion, Piece, Sampling, TopLogprobs
+from .request import MAX_CHOICES, Completion, Piece, Sampling
 
 logger = logging.getLogger(__name__)
 
@@ -146,9 +146,7 @@ def _answer(
                 "token_ids": c.token_ids,
                 "routed_experts": None,
                 "weight_versions": _versions(c.versions),
-                "logprobs": _logprobs(c.token_ids, c.logprobs, c.top_logprobs)
-                if with_logprobs
-                else None,
+                "logprobs": _logprobs(c) if with_logprobs else None,
             }
             for index, c in enumerate(done)
         ],
@@ -184,13 +182,12 @@ async def _stream(
 
 
 def _choice(piece: Piece, with_logprobs: bool) -> dict[str, Any]:
-    logprobs = _logprobs(piece.token_ids, piece.logprobs, piece.top_logprobs)
     return {
         "index": 0,
         "token_ids": piece.token_ids,
         "finish_reason": piece.finish_reason,
         "weight_versions": _versions(piece.versions),
-        "logprobs": logprobs if with_logprobs else None,
+        "logprobs": _logprobs(piece) if with_logprobs else None,
     }
 
 
@@ -198,15 +195,19 @@ async def _send(response: web.StreamResponse, event: dict[str, Any]) -> None:
     await response.write(b"data: " + msgspec.json.encode(event) + b"\n\n")
 
 
-def _logprobs(
-    token_ids: Sequence[int],
-    logprobs: Sequence[float],
-    tops: Sequence[TopLogprobs] | None,
-) -> dict[str, Any]:
-    content = []
-    for i, (token_id, logprob) in enumerate(zip(token_ids, logprobs, strict=True)):
-        others = [] if tops is None else [{"token_id": t, "logprob": p} for t, p in tops[i]]
-        content.append({"token_id": token_id, "logprob": logprob, "top_logprobs": others})
+def _logprobs(got: Piece | Completion) -> dict[str, Any]:
+    """In vLLM's shape, and the entropy of what each id was drawn from."""
+    tops = got.top_logprobs or [[] for _ in got.token_ids]
+    columns = zip(got.token_ids, got.logprobs, got.entropies, tops, strict=True)
+    content = [
+        {
+            "token_id": token_id,
+            "logprob": logprob,
+            "entropy": entropy,
+            "top_logprobs": [{"token_id": t, "logprob": p} for t, p in top],
+        }
+        for token_id, logprob, entropy, top in columns
+    ]
     return {"content": content}
 
 

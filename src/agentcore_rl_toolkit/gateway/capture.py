@@ -121,6 +121,7 @@ class Capture:
             edits=ask.edits if choice.index == 0 else [],
             flags=[*ask.flags, *choice.flags, *flags, *unread],
             routed_experts=choice.routed_experts,
+            entropies=choice.entropies,
         )
         drift = graph.commit(turn)
         if drift is not None and self._metrics is not None:

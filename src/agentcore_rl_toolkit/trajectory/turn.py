@@ -93,6 +93,9 @@ class Turn(
     edits: list[Edit] = []
     """How the request that the engine saw differs from ``request``."""
     routed_experts: bytes | None = None
+    entropies: bytes | None = None
+    """float32 as the log-probabilities, of the distribution that each sampled id was drawn from;
+    None where the engine does not tell."""
     root: bytes = b""
     """Digest of model, tools and system prompt: the same for every turn of one conversation."""
     chain: bytes = b""

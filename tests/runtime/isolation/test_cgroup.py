@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -195,3 +196,15 @@ def test_without_a_writable_group_limits_fall_to_their_substitutes(
     group = groups.make(LIMITS, processes=True)
     assert (group.joined, group.memory_bytes()) == ([], None)
     group.remove()
+
+
+def test_the_end_waits_longer_for_groups_whose_processes_are_slow_to_die(tmp_path: Path) -> None:
+    """A killed process needs CPU time to be gone, which a busy machine gives late."""
+    busy = tmp_path / "art-1" / "7"
+    busy.mkdir(parents=True)
+    (busy / "somebody").touch()
+    timer = threading.Timer(cgroup.REMOVE_S + 0.3, (busy / "somebody").unlink)
+    timer.start()
+    cgroup.Groups([cgroup.Hierarchy(2, tmp_path / "art-1", frozenset({"memory"}))]).close()
+    timer.join()
+    assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ that had ended stay.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -54,13 +55,19 @@ class AgentCoreManager(AgentLoopManagerTQ):  # type: ignore[misc]
     def _watch(self) -> None:
         while True:
             time.sleep(ASK_S)
-            for place, worker in enumerate(getattr(self, "agent_loop_workers", ())):
-                try:
-                    ray.get(worker.__ray_ready__.remote())
-                except RayActorError:
-                    with self._lock:
-                        if self.agent_loop_workers[place] is worker:
-                            self._replace(place)
+            self.look()
+
+    def look(self) -> None:
+        """Replaces the workers that died over something."""
+        for place, worker in enumerate(getattr(self, "agent_loop_workers", ())):
+            try:
+                ray.get(worker.__ray_ready__.remote())
+            except RayActorError:
+                with self._lock:
+                    self._forget()
+                    # one that nothing waits for is replaced when it is given something
+                    if self._given.get(place) and self.agent_loop_workers[place] is worker:
+                        self._replace(place)
 
     def _replace(self, place: int) -> None:
         worker = self.agent_loop_workers_class.remote(
@@ -72,7 +79,8 @@ class AgentCoreManager(AgentLoopManagerTQ):  # type: ignore[misc]
             left = unfinished(chunk, statuses())
             logger.warning("worker=<%d> groups=<%d> | a worker died, begun anew", place, len(left))
             take_back([uid_of(chunk, at) for at in left])
-            ray.get(worker.generate_sequences.remote(chunk[left]))
+            with contextlib.suppress(RayActorError):  # dead already: seen at the next look
+                ray.get(worker.generate_sequences.remote(chunk[left]))
 
     def _forget(self) -> None:
         known = statuses()

@@ -8,7 +8,7 @@ import { runsView } from "./runs.js";
 import { tokensView } from "./tokens.js";
 
 const KEYS = [["j, k", "next, previous line of a table"], ["Enter", "open it"], ["u", "up, to where this belongs"], ["/", "filter"], ["[, ]", "previous, next rollout of the group"],
-  ["1 … 4", "colour tokens by log-probability, mask, advantage, weights"], ["←, →", "previous, next token"], ["t", "conversation or tokens"], ["?", "these keys"]];
+  ["1 … 5", "colour tokens by log-probability, mask, advantage, weights, entropy"], ["←, →", "previous, next token"], ["t", "conversation or tokens"], ["?", "these keys"]];
 
 const view = document.getElementById("view");
 const state = document.getElementById("status");

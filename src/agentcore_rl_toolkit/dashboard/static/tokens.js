@@ -6,8 +6,9 @@ import { num, signed } from "./format.js";
 import { siblings, title } from "./rollout.js";
 import { problems } from "./run.js";
 
-const COLOURS = ["log-probability", "mask", "advantage", "weight version"];
+const COLOURS = ["log-probability", "mask", "advantage", "weight version", "entropy"];
 const STEPS = [-0.05, -0.25, -0.7, -1.4, -2.5, -4];
+const SPREAD = [0.05, 0.25, 0.5, 1, 1.5, 2.5];
 const CHUNK = 400;
 
 export async function tokensView(view, { run, n, query, leave }) {
@@ -46,7 +47,8 @@ function classes(i, read) {
   const level = STEPS.filter((step) => logprob < step).length;
   const advantage = read.turn[i]?.advantage;
   const strong = advantage === null || advantage === undefined ? 0 : Math.min(3, Math.ceil(Math.abs(advantage) / 0.75));
-  return `t on p${level} a${advantage < 0 ? "m" : "p"}${strong} v${read.versions.indexOf(read.version[i]) % 8}`;
+  const spread = read.columns.entropies?.[i] ?? 0;
+  return `t on p${level} e${SPREAD.filter((step) => spread > step).length} a${advantage < 0 ? "m" : "p"}${strong} v${read.versions.indexOf(read.version[i]) % 8}`;
 }
 
 function pieceBlock(piece, read, rollout, here) {
@@ -81,7 +83,8 @@ function token(place, i, read) {
 
 function switcher(pieces, read) {
   const legend = h("span", { class: "scale" });
-  const buttons = COLOURS.map((name, i) => h("button", { type: "button", title: `key ${i + 1}`, data: { key: String(i + 1) }, onclick: () => choose(name) }, name));
+  const known = read.columns.entropies ? COLOURS : COLOURS.filter((name) => name !== "entropy");
+  const buttons = known.map((name, i) => h("button", { type: "button", title: `key ${i + 1}`, data: { key: String(i + 1) }, onclick: () => choose(name) }, name));
   function choose(name) {
     pieces.dataset.colour = name;
     buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === name)));
@@ -96,6 +99,7 @@ function scale(name, read) {
   if (name === COLOURS[0]) return ["0", ...STEPS.map(String)].map((text, i) => key(`p${i}`, text.replace("-", "−")));
   if (name === COLOURS[1]) return [key("", "trained"), h("span", { class: "t" }, "context")];
   if (name === COLOURS[2]) return [key("am3", "worse"), key("ap0", "0"), key("ap3", "better than its group")];
+  if (name === COLOURS[4]) return ["0", ...SPREAD.map(String)].map((text, i) => key(`e${i}`, i === SPREAD.length ? `${text} nats` : text));
   return read.versions.length ? read.versions.map((version, i) => key(`v${i % 8}`, version)) : ["unknown"];
 }
 
@@ -154,6 +158,7 @@ function figures(i, read) {
   const span = read.turn[i];
   const facts = [["position", num(i)], ["id", String(read.columns.ids[i])], ["text", read.text(i) === null ? "unknown" : JSON.stringify(read.text(i))], ["mask", on ? "1, trained" : "0, context"]];
   if (on) facts.push(["log-probability", logprob.toFixed(4).replace("-", "−")], ["probability", `${(100 * Math.exp(logprob)).toFixed(2)} %`],
+    ...(read.columns.entropies?.[i] === undefined || read.columns.entropies[i] === null ? [] : [["entropy", `${read.columns.entropies[i].toFixed(3)} nats`]]),
     ["advantage", signed(span?.advantage)], ["reward", num(span?.reward)], ["weights", read.version[i] ?? "unknown"]);
   return h("dl", {}, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }

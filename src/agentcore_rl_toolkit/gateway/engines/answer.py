@@ -42,6 +42,8 @@ class Tokens(msgspec.Struct):
     """Tokens sampled so far, where the engine says so: tells repeated events from new ones."""
     version: str | None = None
     """Weight version of these tokens, where an engine has one for all of them."""
+    entropies: list[float] = []
+    """Where an engine tells them."""
 
 
 class Growing:
@@ -90,8 +92,10 @@ class Growing:
         if got.ids and part.total == len(part.ids):
             fresh = len(got.ids)  # some versions repeat everything in every event
             part.ids, part.logprobs = part.ids[fresh:], part.logprobs[fresh:]
+            part.entropies = part.entropies[fresh:]
         got.ids += part.ids
         got.logprobs += part.logprobs
+        got.entropies += part.entropies
         got.finish_reason = part.finish_reason or got.finish_reason
         got.routed = part.routed or got.routed
         got.versions = add_versions(got, part) if part.versions else add_span(got, part)
@@ -200,6 +204,9 @@ class Growing:
             routed_experts=got.routed,
             flags=self._parsed.flags,
             stop=self.stop,
+            entropies=floats_to_bytes(got.entropies)
+            if got.entropies and len(got.entropies) == len(got.ids)
+            else None,
         )
 
 

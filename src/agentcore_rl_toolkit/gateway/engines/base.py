@@ -44,6 +44,8 @@ class Sampled(msgspec.Struct):
     message: bytes = b""
     versions: list[Span] = []
     routed_experts: bytes | None = None
+    entropies: bytes | None = None
+    """Packed float32, where the engine tells them."""
     flags: list[str] = []
     stop: str | None = None
     """The stop sequence that ended it, where the engine or its text says so."""

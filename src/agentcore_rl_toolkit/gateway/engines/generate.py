@@ -19,6 +19,8 @@ from .vllm import VLLMEngine
 
 class _Logprob(msgspec.Struct, gc=False):
     logprob: float
+    entropy: float | None = None
+    """Of the embedded engine only."""
 
 
 class _Logprobs(msgspec.Struct):
@@ -83,14 +85,17 @@ class GenerateEngine(TokenEngine):
         return {"model": self.model, **body} if self.model else body
 
     def answers(self, body: bytes) -> list[Tokens]:
-        return [
-            Tokens(
-                choice.index,
-                choice.token_ids or [],
-                [e.logprob for e in (choice.logprobs.content or ())] if choice.logprobs else [],
-                choice.finish_reason,
-                [(v.version, v.start, v.end) for v in choice.weight_versions or ()],
-                decode_experts(choice.routed_experts),
-            )
-            for choice in _reply.decode(body).choices
-        ]
+        return [_tokens(choice) for choice in _reply.decode(body).choices]
+
+
+def _tokens(choice: _Choice) -> Tokens:
+    content = (choice.logprobs.content if choice.logprobs else None) or []
+    return Tokens(
+        choice.index,
+        choice.token_ids or [],
+        [entry.logprob for entry in content],
+        choice.finish_reason,
+        [(v.version, v.start, v.end) for v in choice.weight_versions or ()],
+        decode_experts(choice.routed_experts),
+        entropies=[e.entropy for e in content if e.entropy is not None],
+    )

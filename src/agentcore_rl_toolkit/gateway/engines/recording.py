@@ -179,5 +179,6 @@ def _sampled(graph: SessionGraph, turn: Turn) -> Sampled:
         message=turn.response,
         versions=turn.versions,
         routed_experts=turn.routed_experts,
+        entropies=turn.entropies,
         flags=turn.flags,
     )

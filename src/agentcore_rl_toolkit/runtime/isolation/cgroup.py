@@ -26,6 +26,8 @@ _PREFIX = "art-"
 _numbers = itertools.count(1)
 """Of the groups of this process, whoever makes them."""
 REMOVE_S = 2.0
+CLOSE_S = 15.0
+"""At the runtime's end, for all groups together: whoever was killed still needs CPU time to die."""
 WAITING = ThreadPoolExecutor(32, "control groups")
 """For what waits for the kernel. The event loop's own threads are few, and others need them."""
 
@@ -106,8 +108,9 @@ class Groups:
         return Group(limits, joined, memory)
 
     def close(self) -> None:
+        deadline = time.monotonic() + CLOSE_S
         for one in self._hierarchies:
-            _remove(one.folder)
+            _remove(one.folder, max(0.0, deadline - time.monotonic()))
 
 
 def _move(pid: int, target: Path) -> None:
@@ -218,10 +221,11 @@ def _sweep(parent: Path) -> None:
 
 
 def _remove(folder: Path, patience_s: float = REMOVE_S) -> None:
-    """With the groups of sessions in it."""
+    """With the groups of sessions in it; the patience is for all of them together."""
+    deadline = time.monotonic() + patience_s
     for child in [path for path in folder.glob("*") if path.is_dir()]:
-        _remove_one(child, patience_s)
-    _remove_one(folder, patience_s)
+        _remove_one(child, max(0.0, deadline - time.monotonic()))
+    _remove_one(folder, max(0.0, deadline - time.monotonic()))
 
 
 def _remove_one(folder: Path, patience_s: float = REMOVE_S) -> None:
