@@ -209,14 +209,15 @@ async def test_close_writes_what_is_pending(tmp_path: Path) -> None:
     assert len(frames_of(tmp_path)) == 50
 
 
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ValueError("no such thing")])
 async def test_a_failed_sync_fails_every_waiter_and_the_next_write_recovers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     journal = Journal(tmp_path)
     await journal.write(b"before")
 
     def broken(fd: int) -> None:
-        raise OSError(5, "Input/output error")
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr(journal_module, "_sync", broken)
@@ -224,7 +225,7 @@ async def test_a_failed_sync_fails_every_waiter_and_the_next_write_recovers(
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(outcome, GatewayError)
     assert journal.failed_frames == 3
-    assert "Input/output error" in str(journal.last_error)
+    assert str(error).removeprefix("[Errno 5] ") in str(journal.last_error)
     await journal.write(b"after")
     assert journal.last_error is None
     await journal.aclose()

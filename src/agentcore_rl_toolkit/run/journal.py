@@ -230,7 +230,7 @@ class Journal:
             return None
         try:
             self._write(frames)
-        except OSError as error:
+        except Exception as error:  # whatever it is, those who wait must hear of it
             self.failed_frames += len(frames)
             self.last_error = _explain(error, self.folder)
             logger.error(
@@ -254,7 +254,7 @@ class Journal:
         if self.fsync:
             try:
                 _sync(self._fd)
-            except OSError:
+            except Exception:
                 self._renew = True  # what the kernel did with these pages is not known
                 raise
         self._size += size
@@ -357,10 +357,11 @@ def _resolve(futures: list[Any], error: str | None) -> None:
             future.set_exception(GatewayError(error))
 
 
-def _explain(error: OSError, folder: Path) -> str:
-    hint = "free some space there, writing goes on by itself" if error.errno == errno.ENOSPC else ""
-    why = f"the journal in {folder} could not be written: {error.strerror or error}"
-    return f"{why}; {hint}" if hint else why
+def _explain(error: Exception, folder: Path) -> str:
+    said = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    why = f"the journal in {folder} could not be written: {said}"
+    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    return f"{why}; free some space there, writing goes on by itself" if full else why
 
 
 def _write_all(fd: int, block: bytes, at: int) -> None:
