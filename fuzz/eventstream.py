@@ -20,10 +20,12 @@ from agentcore_rl_toolkit.sandbox.execution import Execution
 from .cut import pieces
 
 STOP = {"contentStop": {"exitCode": 0, "status": "COMPLETED"}}
-WHOLE = b"".join(
-    eventstream.event("chunk", content)
-    for content in ({"contentStart": {}}, {"contentDelta": {"stdout": "hi\n"}}, STOP)
-)
+EVENTS: list[dict[str, Any]] = [
+    {"contentStart": {}},
+    {"contentDelta": {"stdout": "hi\n"}},
+    STOP,
+]
+WHOLE = b"".join(eventstream.event("chunk", content) for content in EVENTS)
 SEEDS = [WHOLE, eventstream.exception(wire.runtime_error("The command was lost")), WHOLE[:-1]]
 _MODEL = botocore.session.get_session().get_service_model("bedrock-agentcore")
 _SHAPE: Any = _MODEL.operation_model("InvokeAgentRuntimeCommand").output_shape

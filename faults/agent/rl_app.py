@@ -34,7 +34,7 @@ def play(payload: dict[str, Any]) -> dict[str, Any]:
         for _ in range(int(payload["turns"])):
             text = ask(client, cfg["model_id"], messages, payload)
             told.append(text)
-            print(json.dumps({"told": text}), flush=True)  # noqa: T201
+            print(json.dumps({"told": text}), flush=True)
             messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "on"}]
             time.sleep(float(payload.get("think_s", 0)))
     if "fail" in payload:

@@ -57,7 +57,7 @@ class Place:
     def __init__(self, base: Path, url: str) -> None:
         self.base, self.url = base, url
 
-    def train(self, name: str, agent: Path, **sections: Any) -> Run:
+    def train(self, name: str, agent: Path, /, **sections: Any) -> Run:
         folder = self.base / name
         folder.mkdir()
         text = yaml.safe_dump({**configuration(self, folder, agent), **sections})

@@ -8,6 +8,7 @@ one. ``ART_VLLM_URL`` is the server, ``ART_WEIGHTS`` a folder in which checkpoin
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -133,6 +134,15 @@ def _gloo(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
 
 _init = dist.init_process_group
 dist.init_process_group = dist.distributed_c10d.init_process_group = _gloo
+
+
+def _log(self: logging.Logger, *args: Any, flush: bool = False, **kwargs: Any) -> None:
+    # verl 0.9.1 passes print's flush to a logger in separate_async without hybrid servers
+    _plain_log(self, *args, **kwargs)
+
+
+_plain_log = logging.Logger._log
+logging.Logger._log = _log  # type: ignore[method-assign]
 
 
 class Server:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from faults.driver import ON_PURPOSE, Past, make_task
-
 from faults import ledger
+from faults.driver import ON_PURPOSE, Past, make_task
 
 
 def test_a_new_driver_knows_what_its_predecessor_left(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from faults.part import Part, PartError, children, limit_files, parent
 from faults.stack import CLOCK
 

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+
 from faults.proxy import Kind, Link, Rule, error_reply
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz.journal import FRAMES, HEADER, sealed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuzz import __main__ as command
 from fuzz import mutate
+from fuzz.journal import FRAMES, HEADER, sealed
 
 INPUTS = 120
 

@@ -1,4 +1,8 @@
-"""Forced tool calls on engines that take ids: begun by the prompt, never trained, read as one."""
+"""Which calls a client allows, on engines that take ids.
+
+A forced call is begun by the prompt, never trained, and read as one with what follows. Where one
+call at a time is wanted, what was sampled is told all the same, and the row says so.
+"""
 
 from __future__ import annotations
 
@@ -240,3 +244,67 @@ async def test_the_client_is_told_when_a_call_cannot_be_forced(
             model="policy", messages=USER, tools=BOTH, tool_choice="required"
         )
     assert tokens.requests == []
+
+
+TWO_CALLS = make.JSON_CALL + "\n" + make.JSON_CALL
+
+
+async def from_chat(door: Any, opened: Any, one_by_one: bool) -> int:
+    more = {"parallel_tool_calls": False} if one_by_one else {}
+    reply = await door.client(opened).chat.completions.create(
+        model="policy", messages=USER, tools=BOTH, **more
+    )
+    return len(reply.choices[0].message.tool_calls)
+
+
+async def from_stream(door: Any, opened: Any, one_by_one: bool) -> int:
+    reply = await door.client(opened).chat.completions.create(
+        model="policy", messages=USER, tools=BOTH, stream=True, parallel_tool_calls=not one_by_one
+    )
+    deltas = [chunk.choices[0].delta async for chunk in reply]
+    return len({call.index for delta in deltas for call in delta.tool_calls or ()})
+
+
+async def from_messages(door: Any, opened: Any, one_by_one: bool) -> int:
+    tool = {"name": "weather", "input_schema": make.TOOLS[0]["function"]["parameters"]}
+    async with anthropic.AsyncAnthropic(
+        base_url=opened["anthropic_base_url"], api_key="x", max_retries=0
+    ) as client:
+        told = await client.messages.create(
+            model="policy",
+            max_tokens=500,
+            messages=USER,
+            tools=[tool],
+            tool_choice={"type": "auto", "disable_parallel_tool_use": one_by_one},
+        )
+    return sum(block.type == "tool_use" for block in told.content)
+
+
+async def from_responses(door: Any, opened: Any, one_by_one: bool) -> int:
+    response = await door.client(opened).responses.create(
+        model="policy",
+        input="Weather in Köln?",
+        tools=[{"type": "function", **make.TOOLS[0]["function"]}],
+        parallel_tool_calls=not one_by_one,
+    )
+    return sum(item.type == "function_call" for item in response.output)
+
+
+@pytest.mark.parametrize(
+    ("text", "one_by_one", "flags"),
+    [
+        pytest.param(TWO_CALLS, True, ["parallel_calls"], id="two where one was wanted"),
+        pytest.param(TWO_CALLS, False, [], id="two where they may be"),
+        pytest.param(make.JSON_CALL, True, [], id="one where one was wanted"),
+    ],
+)
+@pytest.mark.parametrize("ask", [from_chat, from_stream, from_messages, from_responses])
+async def test_more_calls_than_wanted_are_told_as_sampled_and_flagged(
+    qwen: Any, tokens: FakeTokens, ask: Any, text: str, one_by_one: bool, flags: list[str]
+) -> None:
+    sampled = say(tokens, text)
+    opened = await qwen.open()
+    assert await ask(qwen, opened, one_by_one) == text.count("</tool_call>")
+    (row,) = (await qwen.finish(opened))["rows"]
+    assert trained(row) == sampled
+    assert row["metadata"]["flags"] == flags

@@ -146,9 +146,10 @@ async def test_finished_sessions_leave_memory(make_door: Any, until: Any) -> Non
 
 
 async def test_sessions_that_nobody_finishes_are_closed(make_door: Any, until: Any) -> None:
-    door = await make_door(session_ttl_s=1.0, linger_s=0.0)
+    door = await make_door(session_ttl_s=3600.0, linger_s=0.0)
     opened = await door.open()
     await door.client(opened).chat.completions.create(**CHAT)
+    door.gateway.sessions.by_id(opened["session_id"]).touched -= 3601.0
     await until(lambda: len(door.gateway.sessions) == 0)
     record = RunReader(door.gateway.run_dir).session(opened["session_id"])
     assert record is not None

@@ -230,7 +230,7 @@ class Journal:
             return None
         try:
             self._write(frames)
-        except Exception as error:  # whatever it is, those who wait must hear of it
+        except Exception as error:  # noqa: BLE001 - those who wait must hear of it
             self.failed_frames += len(frames)
             self.last_error = _explain(error, self.folder)
             logger.error(

@@ -28,6 +28,9 @@ from .base import Sampled
 encode = msgspec.json.Encoder().encode
 _any = msgspec.json.Decoder(Any)
 
+PARALLEL_CALLS = "parallel_calls"
+"""The client wanted one call at a time and was given what was sampled, which was more."""
+
 
 class Tokens(msgspec.Struct):
     """What an engine said of one choice: a whole answer, or one event's part of it."""
@@ -178,6 +181,12 @@ class Growing:
             return self._parsed.message()
         return {"role": "assistant", "content": self._parsed.content}
 
+    @property
+    def _flags(self) -> list[str]:
+        one_by_one = self._ask.raw("parallel_tool_calls") == b"false"
+        more = one_by_one and len(self._parsed.tool_calls) > 1
+        return [*self._parsed.flags, PARALLEL_CALLS] if more else self._parsed.flags
+
     def seal(self) -> Sampled:
         """The captured choice; Refusal when something is missing, or calls can never be parsed."""
         got = self.got
@@ -202,7 +211,7 @@ class Growing:
             message=encode(self.message),
             versions=got.versions,
             routed_experts=got.routed,
-            flags=self._parsed.flags,
+            flags=self._flags,
             stop=self.stop,
             entropies=floats_to_bytes(got.entropies)
             if got.entropies and len(got.entropies) == len(got.ids)
