@@ -50,10 +50,11 @@ retest: lint
 example: $(STAMP)
 	@$(PY) examples/run.py $(NAME)
 
-BACKENDS ?= vllm verl tinker
+BACKENDS ?= skyrl tinker vllm verl
+BACKEND_TESTS ?= tests/backends
 test-backends: $(STAMP)
-	@for name in $(BACKENDS); do $(PY) tests/backends/environment.py $$name || exit 1; done
-	$(PY) -m pytest tests/backends -m backends
+	@$(PY) tests/backends/environment.py --try $(BACKENDS)
+	$(PY) -m pytest $(BACKEND_TESTS) -m backends
 
 MINUTES ?= 10
 SEED ?=

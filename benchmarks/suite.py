@@ -55,6 +55,7 @@ PLAN = (
     Benchmark("demo", limit_s=1200, once=True),
     Benchmark("gateway", "--rounds 1", "--quick --rounds 1 --only direct,nginx,gateway,rllm,acr"),
     Benchmark("dialects", "--rounds 1", "--quick --rounds 1"),
+    Benchmark("clients", "", "--quick", once=True),
     Benchmark("workers", "", "--quick"),
     Benchmark("runtime", "--rounds 5", "--rounds 2 --live 0 --idle 1"),
     Benchmark("wire", "", "--quick"),

@@ -7,21 +7,14 @@ second tokenisation anywhere shows. How far a conversation is can be read from i
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-TESTS = Path(__file__).resolve().parents[2] / "tests"
-sys.path += [str(TESTS), str(TESTS / "gateway"), str(TESTS / "golden")]
+from .parts import FakeTokens, Say, golden
 
-import make  # noqa: E402
-from fake_script import Say  # noqa: E402
-from fake_tokens import FakeTokens  # noqa: E402
-
-QWEN = make.FAMILIES["qwen3"]
+QWEN = golden.FAMILIES["qwen3"]
 
 
 class ScriptedTokens(FakeTokens):
@@ -30,7 +23,7 @@ class ScriptedTokens(FakeTokens):
     def __init__(self, say: Callable[[int], Say]) -> None:
         super().__init__()
         self.say = say
-        self.renderer = make.make_renderer(QWEN)
+        self.renderer = golden.make_renderer(QWEN)
         self.said: list[list[int]] = []
 
     async def _models(self, request: web.Request) -> web.Response:
@@ -41,7 +34,7 @@ class ScriptedTokens(FakeTokens):
         text = self.renderer.decode(body["token_ids"])
         say = self.say(text.count("<|im_start|>assistant") - 1)
         tokenizer = self.renderer.tokenizer
-        self.sampled = make.sampled(QWEN, tokenizer, written(say), "<|im_end|>")
+        self.sampled = golden.sampled(QWEN, tokenizer, written(say), "<|im_end|>")
         self.said.append(self.sampled)
         return await super()._vllm(request)
 

@@ -10,8 +10,9 @@ import json
 from typing import Any
 
 from anthropic import AsyncAnthropic
-from fake_script import Say
 from openai import AsyncOpenAI
+
+from .parts import Say
 
 SYSTEM = "You add numbers, with the tool."
 QUESTIONS = ("What is 9+8, and what are 1+1 and 2+2?", "And 30+12?")

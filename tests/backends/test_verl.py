@@ -78,9 +78,11 @@ class Run:
         try:
             return self.child.wait(RUN_S)
         except subprocess.TimeoutExpired:
-            self.child.send_signal(signal.SIGTERM)
-            self.child.wait(60)
             raise AssertionError(self.text()[-3000:]) from None
+        finally:
+            if self.child.poll() is None:
+                self.child.send_signal(signal.SIGTERM)
+                self.child.wait(60)
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")

@@ -30,9 +30,13 @@ def cache(name: str) -> Path:
     return folder
 
 
+def npm_folder(package: str) -> Path:
+    return cache(package.rpartition("@")[0].strip("@").replace("/", "-"))
+
+
 def npm_tool(name: str, package: str) -> Path:
     """The command ``name`` of an npm package."""
-    folder = cache(package.rpartition("@")[0].strip("@").replace("/", "-"))
+    folder = npm_folder(package)
     tool = folder / "node_modules" / ".bin" / name
     if not tool.exists():
         if shutil.which("npm") is None:

@@ -96,7 +96,8 @@ class FakeScript(FakeVLLM):
             "logprobs": self._logprobs(self.said[-1], 0, True),
             "token_ids": encode(self.said[-1]),
         }
-        answer = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "tiny"}
+        answer = {"object": "chat.completion", "created": 1, "model": "tiny"}
+        answer["id"] = f"chatcmpl-{len(self.requests)}"
         answer |= {"choices": [choice], "usage": usage, "prompt_token_ids": prompt}
         return web.Response(text=json.dumps(answer), content_type="application/json")
 
