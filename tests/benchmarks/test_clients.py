@@ -53,11 +53,7 @@ async def test_what_is_not_installed_is_skipped_with_its_reason() -> None:
     found = await measure(Client("other", never, needs=("no-such-package",)), "ids")
     reason = "no-such-package is not installed"
     assert found.line() == f"| other | ids | skipped: {reason} | | | | | |"
-    made = rows([Found(CARELESS, "ids", 5, 1, {}, 9, 9), found], Found(CARELESS, "peer", 5, 5))
-    assert [row.here for row in made.rows] == [
-        [1.0],
-        [1.0],
-        [1.0],
-        "no-such-package is not installed",
-    ]
-    assert made.rows[1].peers == {clients.RLLM: [5.0]}
+    ours = [Found(CARELESS, kind, 5, n, {}, 9, 9) for kind, n in (("ids", 1), ("chat", 5))]
+    made = rows([*ours, found], Found(CARELESS, "peer", skipped="not installed"))
+    assert [row.here for row in made.rows] == [[1.0], [1.0], [1.0], [5.0], reason]
+    assert made.rows[1].peers == {"this without a tokenizer": [5.0], clients.RLLM: "not installed"}
