@@ -20,7 +20,7 @@ from pathlib import Path
 
 import report
 
-from agentcore_rl_toolkit.gateway.peers import owner_of
+from agentcore_rl_toolkit.gateway.crew.peers import owner_of
 from gateway import ANSWER_TOKENS, Bench, cpu_s, free_port, process
 
 SESSIONS = 32
@@ -29,7 +29,7 @@ SERVE = """
 import asyncio, sys
 from pathlib import Path
 from agentcore_rl_toolkit.gateway import GatewaySettings, ModelSpec
-from agentcore_rl_toolkit.gateway.workers import serve_workers
+from agentcore_rl_toolkit.gateway.crew.workers import serve_workers
 from agentcore_rl_toolkit.loop import new_loop
 engine, port, folder, count, token = sys.argv[1:]
 settings = GatewaySettings(port=int(port), run_dir=Path(folder), admin_token=token)

@@ -11,11 +11,11 @@ from fake_tokens import FakeTokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentcore_rl_toolkit.gateway.detokenize import Stops
 from agentcore_rl_toolkit.gateway.dialects.base import chat_ask
 from agentcore_rl_toolkit.gateway.engines.answer import Growing, Tokens
-from agentcore_rl_toolkit.gateway.parse import PARSE_FAILED, ParseHealth
-from agentcore_rl_toolkit.gateway.render import Renderer
+from agentcore_rl_toolkit.gateway.text.detokenize import Stops
+from agentcore_rl_toolkit.gateway.text.parse import PARSE_FAILED, ParseHealth
+from agentcore_rl_toolkit.gateway.text.render import Renderer
 
 RENDERER = Renderer(FakeTokenizer())
 RENDERER.health = ParseHealth(RENDERER.name, 0)  # else many broken answers in a row are refused

@@ -14,7 +14,7 @@ from fake_vllm import FakeVLLM
 from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.gateway import ModelSpec
 from agentcore_rl_toolkit.gateway.engines import make_engine
-from agentcore_rl_toolkit.gateway.render import Renderer
+from agentcore_rl_toolkit.gateway.text.render import Renderer
 
 CHAT: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": "hi"}]}
 

@@ -17,8 +17,8 @@ from agentcore_rl_toolkit.cli.gateway import announce, with_tokenizers
 from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.gateway import ModelSpec
 from agentcore_rl_toolkit.gateway.engines.experts import load_experts
-from agentcore_rl_toolkit.gateway.parse import PARSE_FAILED
-from agentcore_rl_toolkit.gateway.render import Renderer, Talk
+from agentcore_rl_toolkit.gateway.text.parse import PARSE_FAILED
+from agentcore_rl_toolkit.gateway.text.render import Renderer, Talk
 
 QWEN = make.FAMILIES["qwen3"]
 USER = [{"role": "user", "content": "Weather in Köln?"}]

@@ -21,8 +21,8 @@ from agentcore_rl_toolkit.gateway import ModelSpec
 from agentcore_rl_toolkit.gateway.dialects.chat import CHAT
 from agentcore_rl_toolkit.gateway.engines.answer import Growing, Tokens
 from agentcore_rl_toolkit.gateway.fault import Refusal
-from agentcore_rl_toolkit.gateway.forced import find_opening
-from agentcore_rl_toolkit.gateway.render import Renderer, render_prompt
+from agentcore_rl_toolkit.gateway.text.forced import find_opening
+from agentcore_rl_toolkit.gateway.text.render import Renderer, render_prompt
 
 QWEN = make.FAMILIES["qwen3"]
 USER = [{"role": "user", "content": "Weather in Köln?"}]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_rl_toolkit.gateway.assemble import parse
-from agentcore_rl_toolkit.gateway.detokenize import Detokenizer
 from agentcore_rl_toolkit.gateway.fault import Refusal
-from agentcore_rl_toolkit.gateway.parse import (
+from agentcore_rl_toolkit.gateway.text.assemble import parse
+from agentcore_rl_toolkit.gateway.text.detokenize import Detokenizer
+from agentcore_rl_toolkit.gateway.text.parse import (
     HERMES,
     PARSE_FAILED,
     Kind,

@@ -11,7 +11,7 @@ import pytest
 
 from agentcore_rl_toolkit.gateway.dialects.chat import CHAT
 from agentcore_rl_toolkit.gateway.fault import Refusal
-from agentcore_rl_toolkit.gateway.render import INLINE_BYTES, Renderer, Talk, render_prompt
+from agentcore_rl_toolkit.gateway.text.render import INLINE_BYTES, Renderer, Talk, render_prompt
 
 TALK = [
     {"role": "user", "content": "one"},

@@ -17,7 +17,7 @@ from fake_tokens import FakeTokenizer
 from agentcore_rl_toolkit.errors import MissingExtraError
 from agentcore_rl_toolkit.gateway import ModelSpec
 from agentcore_rl_toolkit.gateway.engines.tinker import TinkerEngine
-from agentcore_rl_toolkit.gateway.render import Renderer
+from agentcore_rl_toolkit.gateway.text.render import Renderer
 
 USER = [{"role": "user", "content": "hi"}]
 END = 2

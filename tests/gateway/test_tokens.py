@@ -12,9 +12,9 @@ from fake_tokens import END, FakeTokenizer, FakeTokens
 
 from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.gateway import ModelSpec
-from agentcore_rl_toolkit.gateway.assemble import parse
-from agentcore_rl_toolkit.gateway.parse import PARSE_FAILED
-from agentcore_rl_toolkit.gateway.render import Renderer
+from agentcore_rl_toolkit.gateway.text.assemble import parse
+from agentcore_rl_toolkit.gateway.text.parse import PARSE_FAILED
+from agentcore_rl_toolkit.gateway.text.render import Renderer
 
 TOKENIZER = FakeTokenizer()
 USER = [{"role": "user", "content": "hi"}]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from agentcore_rl_toolkit.gateway.dialects import CHAT, COMPLETIONS
 from agentcore_rl_toolkit.gateway.engines.openai import OpenAIStream, read_answer
 from agentcore_rl_toolkit.gateway.fault import Refusal
-from agentcore_rl_toolkit.gateway.prompt import PromptCache
+from agentcore_rl_toolkit.gateway.text.prompt import PromptCache
 from agentcore_rl_toolkit.gateway.upstream import Connection, Upstream, UpstreamError
 from agentcore_rl_toolkit.gateway.wire import EventSplitter, cut_prompt_ids, pack_ids
 from agentcore_rl_toolkit.trajectory.graph import SessionGraph

@@ -18,10 +18,10 @@ import pytest
 
 from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.gateway import Gateway, GatewaySettings, ModelSpec
-from agentcore_rl_toolkit.gateway.fanout import merge_health, merge_metrics
-from agentcore_rl_toolkit.gateway.peers import as_retry, owner_of
+from agentcore_rl_toolkit.gateway.crew.fanout import merge_health, merge_metrics
+from agentcore_rl_toolkit.gateway.crew.peers import as_retry, owner_of
+from agentcore_rl_toolkit.gateway.crew.workers import Workers, name_in
 from agentcore_rl_toolkit.gateway.session import OpenSession
-from agentcore_rl_toolkit.gateway.workers import Workers, name_in
 
 USER = {"role": "user", "content": "hi"}
 ASK: dict[str, Any] = {"model": "policy", "messages": [USER]}
@@ -254,7 +254,7 @@ async def test_workers_end_when_their_parent_is_killed(
     script = (
         "import asyncio, sys; from pathlib import Path;"
         "from agentcore_rl_toolkit.gateway import GatewaySettings, ModelSpec;"
-        "from agentcore_rl_toolkit.gateway.workers import serve_workers;"
+        "from agentcore_rl_toolkit.gateway.crew.workers import serve_workers;"
         "show = lambda w: print(*(x.process.pid for x in w.workers), flush=True);"
         "settings = GatewaySettings(run_dir=Path(sys.argv[2]));"
         "models = [ModelSpec.parse(sys.argv[1])];"

@@ -27,8 +27,8 @@ import numpy as np
 
 from agentcore_rl_toolkit.gateway.dialects.base import Ask, chat_ask
 from agentcore_rl_toolkit.gateway.engines.answer import Growing, Tokens
-from agentcore_rl_toolkit.gateway.family import choose_renderer
-from agentcore_rl_toolkit.gateway.render import Renderer, Talk
+from agentcore_rl_toolkit.gateway.text.family import choose_renderer
+from agentcore_rl_toolkit.gateway.text.render import Renderer, Talk
 
 HERE = Path(__file__).resolve().parent
 MERGES = ["t h", "th e", "i n", "a r", "o l", '{ "', '" :', "Ġ the", "Ċ Ċ", "w e", "c e", "e r"]

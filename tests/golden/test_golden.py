@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from agentcore_rl_toolkit.errors import ConfigError
-from agentcore_rl_toolkit.gateway.family import choose_renderer
-from agentcore_rl_toolkit.gateway.render import Talk
+from agentcore_rl_toolkit.gateway.text.family import choose_renderer
+from agentcore_rl_toolkit.gateway.text.render import Talk
 
 HERE = Path(__file__).resolve().parent
 _spec = importlib.util.spec_from_file_location("golden_make", HERE / "make.py")

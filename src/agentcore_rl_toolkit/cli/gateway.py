@@ -16,9 +16,9 @@ from ..errors import ConfigError
 from .show import console, hint
 
 if TYPE_CHECKING:
+    from ..gateway.crew.workers import Workers
     from ..gateway.server import Gateway
     from ..gateway.setting import GatewaySettings, ModelSpec
-    from ..gateway.workers import Workers
     from ..run.reader import RunReader
     from ..trajectory.row import Row
 
@@ -108,8 +108,8 @@ def serve(
 
 def run(models: list[ModelSpec], settings: GatewaySettings, workers: int = 1) -> None:
     """Serves until Ctrl-C."""
+    from ..gateway.crew.workers import serve_workers
     from ..gateway.server import serve as serve_gateway
-    from ..gateway.workers import serve_workers
     from ..loop import new_loop
 
     serving = (

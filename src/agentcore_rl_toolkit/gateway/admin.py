@@ -20,8 +20,8 @@ from ..errors import ConfigError
 from ..run.frame import SessionClosed, SessionSealed
 from ..trajectory.path import SessionCount
 from ..trajectory.row import Row
+from .crew.fanout import Fanout
 from .engines import make_engine
-from .fanout import Fanout
 from .fault import Refusal, bad_request
 from .rllm import Rllm
 from .session import OpenSession, Session

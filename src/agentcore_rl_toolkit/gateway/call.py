@@ -21,9 +21,9 @@ import msgspec
 from aiohttp import web
 
 from ..run.frame import Delivery
-from .answers import answer_id
 from .dialects.base import Ask, Dialect, Outlet
 from .fault import Refusal, engine_fault
+from .memory.answers import answer_id
 
 if TYPE_CHECKING:
     from ..trajectory.turn import Turn, TurnHead

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..errors import ConfigError
 from ..run.reader import Problem, SessionRecord, live_sessions
 from ..run.segment import segments, writer_of
-from .recall import recall
+from .memory.recall import recall
 from .session import Session, Sessions, spec_of
 
 logger = logging.getLogger(__name__)

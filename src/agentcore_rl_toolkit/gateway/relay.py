@@ -29,11 +29,11 @@ from .engines.base import Engine, Sampled, Stream, apply_sampling, error_of
 from .fault import Refusal, bad_request, engine_fault
 from .metrics import Metrics
 from .normal import DEFAULT_RULES, normalise
-from .render import render_prompt
 from .replay import find_answered
 from .reply import Replies, json_response
 from .route import Models, Slot
 from .session import Session
+from .text.render import render_prompt
 from .upstream import Reply, UpstreamError
 from .wire import EventSplitter
 

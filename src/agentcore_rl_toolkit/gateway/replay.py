@@ -13,9 +13,9 @@ import msgspec
 from ..trajectory.turn import Turn
 from .call import Identity, retry_keys
 from .dialects.base import Ask
-from .logprob import tell_logprobs
 from .session import Session
-from .spelling import Speller
+from .text.logprob import tell_logprobs
+from .text.spelling import Speller
 
 encode = msgspec.json.Encoder().encode
 

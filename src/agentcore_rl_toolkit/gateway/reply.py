@@ -17,7 +17,7 @@ from .fault import Refusal
 from .metrics import Metrics
 from .replay import replay
 from .session import Session
-from .spelling import Speller
+from .text.spelling import Speller
 
 FOLLOW_S = 1.0
 

@@ -21,7 +21,7 @@ from .engines.generate import GenerateEngine
 from .engines.tokens import TokenEngine
 from .engines.vllm import VLLMEngine
 from .fault import Refusal
-from .render import Renderer
+from .text.render import Renderer
 
 logger = logging.getLogger(__name__)
 

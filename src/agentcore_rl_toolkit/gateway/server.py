@@ -28,12 +28,12 @@ from ..run.journal import Journal
 from .admin import Admin, Finished, Opened
 from .call import Shelf
 from .capture import Capture
+from .crew.peers import Peers, Place, owner_of
 from .dialects import BY_PATH, CHAT, COUNT_TOKENS, MESSAGES, Dialect
 from .events import Events
 from .fault import Refusal, bad_request
 from .guard import refuse_browsers
 from .metrics import Metrics
-from .peers import Peers, Place, owner_of
 from .recover import check_writers, recover
 from .relay import Relay
 from .reply import error_response

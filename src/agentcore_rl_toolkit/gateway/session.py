@@ -25,11 +25,11 @@ from ..run.frame import SessionOpened
 from ..trajectory.drift import ALARM_SHARE, DriftCount
 from ..trajectory.graph import SessionGraph
 from ..trajectory.turn import Turn
-from .answers import Answers
-from .book import AnswerBook
 from .fault import Refusal, bad_request
-from .prompt import PromptCache
-from .recall import recall
+from .memory.answers import Answers
+from .memory.book import AnswerBook
+from .memory.recall import recall
+from .text.prompt import PromptCache
 
 if TYPE_CHECKING:
     from .call import Call

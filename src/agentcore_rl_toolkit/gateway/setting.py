@@ -11,10 +11,10 @@ from ..run.retention import MAX_AGE_S, MAX_BYTES
 from ..trajectory.drift import ALARM_SHARE
 from .engines import make_engine
 from .normal import DEFAULT_RULES, RULES
-from .parse import SYSTEMATIC, ParseHealth
-from .render import Renderer, load_renderer
 from .route import Pool
 from .session import Caps
+from .text.parse import SYSTEMATIC, ParseHealth
+from .text.render import Renderer, load_renderer
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ..collect import Collector, Rollout
 from ..engine import Engine, load_model, serving, twin
 from ..errors import ConfigError
 from ..gateway import Gateway, GatewaySettings, ModelSpec
-from ..gateway.family import choose_renderer
+from ..gateway.text.family import choose_renderer
 from ..trajectory.row import Row
 from . import checkpoint
 from .config import TrainConfig

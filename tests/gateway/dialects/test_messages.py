@@ -14,7 +14,7 @@ from fake_script import FakeScript, Say
 from fake_tokens import END, FakeTokenizer, FakeTokens
 
 from agentcore_rl_toolkit.gateway import ModelSpec
-from agentcore_rl_toolkit.gateway.render import Renderer
+from agentcore_rl_toolkit.gateway.text.render import Renderer
 
 USER = {"role": "user", "content": "hi"}
 ASK: dict[str, Any] = {"model": "policy", "max_tokens": 64, "messages": [USER]}

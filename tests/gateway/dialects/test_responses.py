@@ -13,7 +13,7 @@ from fake_tokens import FakeTokenizer, FakeTokens
 from pydantic import BaseModel
 
 from agentcore_rl_toolkit.gateway import ModelSpec
-from agentcore_rl_toolkit.gateway.render import Renderer
+from agentcore_rl_toolkit.gateway.text.render import Renderer
 
 LOOK = {
     "type": "function",

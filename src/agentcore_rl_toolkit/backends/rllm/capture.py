@@ -15,8 +15,8 @@ from rllm.gateway.manager import GatewayManager  # type: ignore[import-not-found
 from ...errors import ConfigError
 from ...gateway import GatewaySettings
 from ...gateway.engines.tinker import TinkerEngine
-from ...gateway.family import choose_renderer
 from ...gateway.route import Pool
+from ...gateway.text.family import choose_renderer
 from ...gateway.thread import GatewayThread
 
 DEFAULT_NAME = "default"

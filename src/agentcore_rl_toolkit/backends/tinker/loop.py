@@ -24,7 +24,7 @@ from ...collect import Collector, Rollout
 from ...errors import ConfigError
 from ...gateway import Gateway, GatewaySettings, ModelSpec
 from ...gateway.engines.tinker import TinkerEngine
-from ...gateway.render import Renderer, load_renderer
+from ...gateway.text.render import Renderer, load_renderer
 from ...trainer.checkpoint import PREFIX, STATE
 from ...trainer.config import TrainConfig
 from ...trainer.loop import Opener, Outcome, drive

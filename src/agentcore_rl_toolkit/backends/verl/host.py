@@ -16,8 +16,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from ...gateway.family import choose_renderer
 from ...gateway.route import Pool
+from ...gateway.text.family import choose_renderer
 from ..bridge import Bridge, BridgeSetting, open_bridge
 from .engine import ServerClient, VerlEngine
 

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 
 from ...trajectory.turn import unpack_ids
-from ..assemble import Assembly
-from ..detokenize import Detokenizer, Stops
 from ..dialects.base import Ask
 from ..fault import engine_fault
-from ..forced import is_forbidden
-from ..logprob import tell_logprobs
-from ..parse import PARSE_FAILED, Parsed, Splitter, is_foreign
-from ..render import Renderer
+from ..text.assemble import Assembly
+from ..text.detokenize import Detokenizer, Stops
+from ..text.forced import is_forbidden
+from ..text.logprob import tell_logprobs
+from ..text.parse import PARSE_FAILED, Parsed, Splitter, is_foreign
+from ..text.render import Renderer
 from ..wire import floats_to_bytes, ints_to_bytes
 from .base import Sampled
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..dialects.base import Ask
-from ..render import Renderer
+from ..text.render import Renderer
 from .answer import Tokens
 from .experts import decode_experts
 from .tokens import SAMPLING, TokenEngine

@@ -15,8 +15,8 @@ import numpy as np
 
 from ..dialects.base import Ask
 from ..fault import Refusal, bad_request, engine_fault
-from ..logprob import refuse_alternatives
-from ..render import Renderer
+from ..text.logprob import refuse_alternatives
+from ..text.render import Renderer
 from ..wire import DONE
 from .answer import Growing, Shape, Tokens
 from .base import Answer, Engine, Prepared, Sampled, Stream

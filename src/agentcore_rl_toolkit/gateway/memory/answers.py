@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 
-from .dialects.base import Ask, join
-from .fault import Refusal
+from ..dialects.base import Ask, join
+from ..fault import Refusal
 
 MAX_REMEMBERED = 256
 

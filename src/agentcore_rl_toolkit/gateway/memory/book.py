@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..trajectory.messages import tell
-from .dialects.base import Ask, encode, join
+from ...trajectory.messages import tell
+from ..dialects.base import Ask, encode, join
 
 PUT_BACK = "answer_put_back"
 """Flag of a turn whose history was mended."""

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..errors import ConfigError
-from ..trajectory.turn import Ids, pack_ids
+from ...errors import ConfigError
+from ...trajectory.turn import Ids, pack_ids
 from .call_text import JSON_FORM, CallForm
 from .parse import PARSE_FAILED, FoundCall, Marks, Parsed, named, read_hermes, tool_call
 from .render import Renderer, Talk, TokenizerLike

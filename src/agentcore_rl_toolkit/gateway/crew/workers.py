@@ -27,11 +27,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 
-from ..errors import ConfigError, GatewayError
-from ..local import home
+from ...errors import ConfigError, GatewayError
+from ...local import home
+from ..recover import check_writers
+from ..setting import GatewaySettings, ModelSpec
 from .peers import Place, owner_of
-from .recover import check_writers
-from .setting import GatewaySettings, ModelSpec
 from .worker import CONNECTION, READY, Plan
 
 logger = logging.getLogger(__name__)

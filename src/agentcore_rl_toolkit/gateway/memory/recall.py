@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..dialects import BY_NAME
+from ..fault import Refusal
 from .answers import answer_id
-from .dialects import BY_NAME
-from .fault import Refusal
 
 if TYPE_CHECKING:
-    from ..trajectory.turn import Turn
-    from .session import Session
+    from ...trajectory.turn import Turn
+    from ..session import Session
 
 
 def recall(session: Session, turn: Turn) -> None:

@@ -1,4 +1,4 @@
-"""One worker process of a gateway: ``python -m agentcore_rl_toolkit.gateway.worker FD``.
+"""One worker process of a gateway: ``python -m agentcore_rl_toolkit.gateway.crew.worker FD``.
 
 The descriptor is its channel to the parent: first the plan of what to serve, then clients'
 connections. It says ``ready`` once, when it has taken over what its journal has. It ends when the
@@ -18,10 +18,10 @@ import socket
 import sys
 from dataclasses import dataclass
 
-from ..loop import new_loop
+from ...loop import new_loop
+from ..server import Gateway
+from ..setting import GatewaySettings, ModelSpec
 from .peers import Place
-from .server import Gateway
-from .setting import GatewaySettings, ModelSpec
 
 MAX_PLAN_BYTES = 128 << 10
 MAX_FDS = 64

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from ..fault import Refusal
 from .call_text import JSON_FORM, CallForm
-from .fault import Refusal
 
 logger = logging.getLogger(__name__)
 

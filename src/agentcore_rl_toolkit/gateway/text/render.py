@@ -17,11 +17,11 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from ..errors import ConfigError, MissingExtraError
-from ..trajectory.placement import Placement
-from ..trajectory.turn import Ids, TurnHead, pack_ids
-from .dialects.base import Ask
-from .fault import bad_request
+from ...errors import ConfigError, MissingExtraError
+from ...trajectory.placement import Placement
+from ...trajectory.turn import Ids, TurnHead, pack_ids
+from ..dialects.base import Ask
+from ..fault import bad_request
 from .forced import Opening, forced_text
 from .parse import HERMES, FoundCall, Marks, Parsed, ParseHealth, read_hermes
 from .spelling import Speller

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from .dialects.base import Ask
-from .fault import bad_request
+from ..dialects.base import Ask
+from ..fault import bad_request
 from .spelling import Speller
 
 _any = msgspec.json.Decoder(Any)

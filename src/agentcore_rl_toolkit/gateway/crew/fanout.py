@@ -15,14 +15,14 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from .fault import Refusal
+from ..fault import Refusal
+from ..session import OpenSession
+from ..weights import WeightsChange, change_weights
 from .peers import owner_of, passed_on
-from .session import OpenSession
-from .weights import WeightsChange, change_weights
 
 if TYPE_CHECKING:
+    from ..server import Gateway
     from .peers import Peers
-    from .server import Gateway
 
 SUMMED = ("in_flight", "served")
 HEALTH_S = 2.0

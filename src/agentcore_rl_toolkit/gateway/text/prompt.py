@@ -12,8 +12,8 @@ import asyncio
 import hashlib
 from typing import NamedTuple, Protocol
 
-from ..trajectory.turn import Turn
-from .wire import pack_ids
+from ...trajectory.turn import Turn
+from ..wire import pack_ids
 
 MAX_KNOWN = 16
 """Conversations of one session that are remembered at a time."""

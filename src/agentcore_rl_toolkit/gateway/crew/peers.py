@@ -22,10 +22,10 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from .fault import Refusal
+from ..fault import Refusal
 
 if TYPE_CHECKING:
-    from .route import Models
+    from ..route import Models
 
 SECRET_HEADER = "x-art-worker"
 RETRY_HEADER = "x-stainless-retry-count"

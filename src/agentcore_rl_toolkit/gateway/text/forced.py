@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from .fault import bad_request
+from ..fault import bad_request
 from .parse import Splitter
 
 if TYPE_CHECKING:
-    from .dialects.base import Ask
+    from ..dialects.base import Ask
     from .render import Renderer
 
 NONE = b'"none"'
