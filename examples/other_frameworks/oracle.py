@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,14 +11,22 @@ from warehouse import STOCK, questions
 NEEDS = {
     "langgraph_rl_app.py": "langgraph",
     "openai_rl_app.py": "openai",
-    "agents_sdk_rl_app.py": "agents",
+    "agents_sdk_rl_app.py": "openai-agents",
 }
-"""The package that each app is about."""
+"""The distribution that each app is about."""
 
 
 def entries() -> list[str]:
     """The apps whose framework is installed."""
-    return [entry for entry, package in NEEDS.items() if importlib.util.find_spec(package)]
+    return [entry for entry, package in NEEDS.items() if installed(package)]
+
+
+def installed(distribution: str) -> bool:
+    try:
+        importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def tasks() -> Iterator[dict[str, Any]]:

@@ -117,6 +117,8 @@ class Life:
         elif unchanged_s is not None:
             self.idle_since = max(self.idle_since, now - max(unchanged_s, 0.0))
         self.busy = busy
+        if busy:
+            self.thaw()
 
     def ping_failed(self, now: float) -> None:
         self.last_ping = now

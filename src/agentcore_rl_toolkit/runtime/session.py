@@ -347,6 +347,8 @@ class Sessions:
         if status is None:
             session.life.ping_failed(now)
             return
+        if status.busy:
+            _wake(session)  # another look may have frozen it while this answer was on its way
         session.life.pinged(now, status.busy, status.unchanged_s)
         if self._rest_due(session, now):
             await asyncio.sleep(SETTLE_S)

@@ -56,6 +56,7 @@ def test_an_ordinary_user_gets_the_same(part: str) -> None:
             [
                 *as_nobody(),
                 *(SYSTEM_PYTHON, "-m", "pytest", str(HERE / part), "-q", "-x"),
+                *("-p", "no:cacheprovider"),
                 f"--basetemp={base}/pytest",
                 f"--rootdir={HERE.parents[2]}",
             ],
