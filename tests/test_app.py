@@ -575,7 +575,7 @@ NO_RESULT = [
     (lambda p: {"rewards": float("nan")}, "rewards"),
     (lambda p: {"rewards": np.array([1.0, np.inf])}, "rewards[1]"),
     (lambda p: {"a": {"b": b"raw"}}, "a.b"),
-    (lambda p: {"a": [object()]}, "a[0]"),
+    (lambda p: {"a": [object()]}, "a[0] is an object"),
     (lambda p: {"a": {(1, 2): 3}}, "(1, 2)"),
     (lambda p: None, "returned a NoneType"),
     (lambda p: [1.0], "returned a list"),
@@ -591,7 +591,7 @@ def test_what_has_no_json_form_is_an_error_result_that_names_the_field(
     agent.rollout(x=1)
     result = store.result()
     assert result["status_code"] == 500
-    assert result["failure_kind"] == "agent"
+    assert result["failure_kind"] == "contract"
     assert names in result["stop_reason"]
     assert result["payload"]["x"] == 1
 

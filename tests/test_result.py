@@ -62,7 +62,7 @@ def test_a_failure_is_named_by_whose_it_is(error: Exception, kind: str) -> None:
 
 @pytest.mark.parametrize("rewards", ["good", [], ["a"], {"x": 1}, [1.0, None]])
 def test_rewards_that_are_no_numbers_are_a_contract_failure(rewards: Any) -> None:
-    with pytest.raises(result.RewardError, match="return a number") as raised:
+    with pytest.raises(result.ResultError, match="return a number") as raised:
         result.success({"rewards": rewards}, CONFIG, {})
     outcome = result.failure(raised.value, CONFIG, {}, own=__file__)
     assert json.loads(outcome.body)["failure_kind"] == "contract"
@@ -71,3 +71,31 @@ def test_rewards_that_are_no_numbers_are_a_contract_failure(rewards: Any) -> Non
 @pytest.mark.parametrize("returned", [{}, {"rewards": None}, {"rewards": 1}, {"rewards": [0.5, 1]}])
 def test_a_result_may_have_no_rewards_yet(returned: dict[str, Any]) -> None:
     assert result.success(returned, CONFIG, {}).status_code == 200
+
+
+@pytest.mark.parametrize("returned", [{"rewards": float("nan")}, {"x": b"raw"}, None, [1.0]])
+def test_what_is_no_result_would_recur_and_is_a_contract_failure(returned: Any) -> None:
+    with pytest.raises(result.ResultError) as raised:
+        result.success(returned, CONFIG, {})
+    outcome = result.failure(raised.value, CONFIG, {}, own=__file__)
+    assert json.loads(outcome.body)["failure_kind"] == "contract"
+
+
+def reason(error: BaseException, payload: dict[str, Any]) -> str:
+    body = json.loads(result.failure(error, CONFIG, payload, own=__file__).body)
+    return str(body["stop_reason"])
+
+
+def test_a_model_that_is_not_there_is_told_with_its_address_and_no_key() -> None:
+    url = "http://127.0.0.1:9/sessions/0123456789abcdef/v1"
+    payload = {"_rollout": {"base_url": url}}
+    said = reason(wrapped(openai.APIConnectionError(request=REQUEST)), payload)
+    assert "http://127.0.0.1:9/sessions/***/v1: is the model up" in said
+    assert "0123456789abcdef" not in said
+    assert "is the model up" not in reason(status_error(503), payload), "it is"
+    assert "is the model up" not in reason(ValueError("mine"), payload)
+
+
+def test_a_message_that_says_little_has_its_type() -> None:
+    assert reason(ZeroDivisionError("division by zero"), {}).startswith("ZeroDivisionError: ")
+    assert reason(ValueError("bad input"), {}) == "bad input"

@@ -27,12 +27,16 @@ MODEL_CLIENTS = frozenset(
 )
 
 
+SAY_LITTLE = (KeyError, ArithmeticError, AssertionError)
+"""Their messages mean little without their names: a KeyError says nothing but its key."""
+
+
 CONNECTION_WORDS = ("Connect", "Timeout", "Network", "Protocol", "Payload")
 """In the names of errors that say that no whole answer came."""
 
 
-class RewardError(ConfigError):
-    """Would recur on every rollout."""
+class ResultError(ConfigError):
+    """The handler returned what is no result: would recur on every rollout."""
 
 
 class Outcome(NamedTuple):
@@ -43,25 +47,27 @@ class Outcome(NamedTuple):
 
 
 def success(returned: Any, config: RolloutConfig, payload: Any) -> Outcome:
-    """ConfigError when it is not a dict or holds a value that has no JSON form."""
+    """ResultError when it is not a dict or holds a value that has no JSON form."""
     if not isinstance(returned, Mapping):
-        raise ConfigError(
-            f"the handler returned a {type(returned).__name__}, not a dict: "
+        raise ResultError(
+            f"the handler returned {rollout.a_type(returned)}, not a dict: "
             'return something like {"rewards": 1.0}'
         )
-    _check_rewards(returned.get("rewards"))
     whole = rollout.envelope(returned, config, payload)
-    body = _without_secrets(rollout.dump_result(whole), config, payload)
-    return Outcome(body, whole["status_code"], "")
+    try:
+        _check_rewards(returned.get("rewards"))
+        body = rollout.dump_result(whole)
+    except ConfigError as error:
+        raise ResultError(str(error)) from None
+    return Outcome(_without_secrets(body, config, payload), whole["status_code"], "")
 
 
 def failure(error: BaseException, config: RolloutConfig, payload: Any, own: str) -> Outcome:
     """``own`` is the file of the caller, whose frames the traceback leaves out."""
     message = str(error)
-    # A KeyError says nothing but its key.
-    if not isinstance(error, Exception) or isinstance(error, KeyError) or not message:
+    if not isinstance(error, Exception) or isinstance(error, SAY_LITTLE) or not message:
         message = f"{type(error).__name__}: {message}".removesuffix(": ")
-    message = rollout.scrub(message, payload)
+    message = rollout.scrub(message + _where_asked(error, payload), payload)
     text = rollout.scrub(_traceback(error, own), payload)
     fields = {
         "status_code": 500,
@@ -78,16 +84,32 @@ def failure(error: BaseException, config: RolloutConfig, payload: Any, own: str)
 
 
 def _kind(error: BaseException) -> rollout.FailureKind:
-    if isinstance(error, RewardError):
+    if isinstance(error, ResultError):
         return rollout.FailureKind.CONTRACT
+    of_model = _model_error(error) is not None
+    return rollout.FailureKind.MODEL if of_model else rollout.FailureKind.AGENT
+
+
+def _model_error(error: BaseException) -> BaseException | None:
+    """The error of the model's client, however deep a framework has wrapped it."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         if _of_model(cause):
-            return rollout.FailureKind.MODEL
+            return cause
         cause = cause.__cause__ or cause.__context__
-    return rollout.FailureKind.AGENT
+    return None
+
+
+def _where_asked(error: BaseException, payload: Any) -> str:
+    """Of a model that is not there: a client's "Connection error." does not say whom it asked."""
+    found = _model_error(error)
+    block = payload.get(rollout.ROLLOUT) if isinstance(payload, Mapping) else None
+    url = block.get("base_url") if isinstance(block, Mapping) else None
+    if found is None or _status(found) not in (None, 404) or not isinstance(url, str):
+        return ""
+    return f" ({rollout.redact_url(url)}: is the model up, and does its base_url end in /v1?)"
 
 
 def _of_model(error: BaseException) -> bool:
@@ -121,7 +143,7 @@ def _check_rewards(rewards: Any) -> None:
     values = plain if isinstance(plain, list) else [plain]
     numbers = all(isinstance(value, int | float) for value in values)
     if plain is not None and not (values and numbers):
-        raise RewardError(
+        raise ResultError(
             f"rewards is {rewards!r}: return a number, or a list with one number for each "
             "model turn"
         )

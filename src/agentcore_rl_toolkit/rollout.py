@@ -225,9 +225,15 @@ def plain(value: Any, where: str) -> Any:
         if callable(method) and not isinstance(value, type):
             return plain(method(), where)
     raise ConfigError(
-        f"{where} is a {type(value).__name__}, which has no JSON form: convert it to "
+        f"{where} is {a_type(value)}, which has no JSON form: convert it to "
         "dict, list, str, number, bool or None before returning it"
     )
+
+
+def a_type(value: object) -> str:
+    """Such as "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
 def _plain_mapping(value: Mapping[Any, Any], where: str) -> dict[str, Any]:

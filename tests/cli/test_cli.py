@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from agentcore_rl_toolkit.cli import aws
+from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +89,8 @@ def test_eval_writes_a_line_per_row_and_sums_up(arn: str, tmp_path: Path) -> Non
 
     again = art("eval", str(data), "--agent", arn, "--out", str(out))
     assert again.returncode == 0
-    assert len(out.read_text().splitlines()) == 3, "nothing runs twice"
+    assert "2 of 3 rows are done" in again.stderr, "what failed is tried again"
+    assert len(out.read_text().splitlines()) == 3, "a line a row"
 
     data.write_text(json.dumps({"return": {"rewards": 7}}) + "\n")
     other = art("eval", str(data), "--agent", arn, "--out", str(out))
@@ -157,6 +160,7 @@ def test_a_failed_rollout_ends_invoke_with_an_error(arn: str) -> None:
     done = art("invoke", arn, '{"raise": "no luck"}', "--rollout")
     assert done.returncode == 1
     assert json.loads(done.stdout)["stop_reason"] == "no luck"
+    assert "\nRuntimeError: no luck\n" in done.stderr, "the traceback, as lines"
     assert "agent: status 500: no luck" in done.stderr
 
 
@@ -170,3 +174,96 @@ def test_eval_does_not_mix_models_or_touch_its_input(arn: str, tmp_path: Path) -
     same = art("eval", str(data), "--agent", arn, "--out", str(data))
     assert same.returncode == 1
     assert len(data.read_text().splitlines()) == 1
+
+
+def agent_folder(folder: Path, body: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    lines = [
+        "from agentcore_rl_toolkit import AgentCoreRLApp",
+        "",
+        "app = AgentCoreRLApp()",
+        "",
+        "",
+    ]
+    lines += ["@app.rollout_entrypoint", "def run(payload):", f"    {body}", ""]
+    (folder / "rl_app.py").write_text("\n".join(lines) + "\napp.run()\n")
+    return folder
+
+
+def deployed(folder: Path) -> str:
+    done = art("deploy", str(folder), "--local")
+    found = re.search(r"arn:aws:\S+", done.stdout)
+    assert found is not None, done.stderr
+    return found[0]
+
+
+def test_eval_tries_a_mended_agent_again_and_does_not_mix_versions(
+    runtime: RuntimeThread, tmp_path: Path
+) -> None:
+    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    data.write_text('{"x": 1}\n{"x": 2}\n')
+    folder = tmp_path / "mended"
+    command = ["eval", str(data), "--out", str(out)]
+    arn = deployed(agent_folder(folder, "return {'rewards': 1 / 0}"))
+    broken = art(*command, "--agent", arn)
+    assert broken.returncode == 1, "nothing succeeded"
+    assert "2 x agent: status 500: ZeroDivisionError: division by zero" in broken.stdout
+
+    assert deployed(agent_folder(folder, "return {'rewards': [0.5, 1.5]}")) == arn
+    mended = art(*command, "--agent", arn)
+    assert mended.returncode == 0, mended.stderr
+    assert "2/2 done, 2 succeeded, mean reward 2.000" in mended.stdout
+    assert {json.loads(line)["version"] for line in out.read_text().splitlines()} == {"2"}
+
+    assert deployed(agent_folder(folder, "return {'rewards': 0.0}")) == arn
+    mixed = art(*command, "--agent", arn)
+    assert mixed.returncode == 1
+    assert "version 2" in mixed.stderr
+    assert "another --out" in mixed.stderr
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        pytest.param({"return": {"answer": 1}}, "no 'rewards'", id="no-rewards"),
+        pytest.param({"return": {"rewards": "good"}}, "return a number", id="rewards-are-text"),
+        pytest.param({"return": 5}, "not a dict", id="no-dict"),
+    ],
+)
+def test_eval_stops_at_what_would_recur_on_every_row(
+    arn: str, tmp_path: Path, row: dict[str, object], message: str
+) -> None:
+    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    data.write_text((json.dumps(row) + "\n") * 9)
+    done = art("eval", str(data), "--agent", arn, "--out", str(out), "--concurrency", "1")
+    assert done.returncode == 1
+    assert "error: row 1: contract: " in done.stderr
+    assert message in done.stderr
+    assert len(out.read_text().splitlines()) == 1
+
+
+def test_without_a_model_the_command_says_what_to_add_and_goes_on_with_it(
+    runtime: RuntimeThread, tmp_path: Path
+) -> None:
+    body = "return {'rewards': float(payload['_rollout']['base_url'] > '')}"
+    arn = deployed(agent_folder(tmp_path / "asks_model", body))
+    invoked = art("invoke", arn, "{}", "--rollout")
+    assert "no --base-url given" in invoked.stderr
+    assert "agent: status 500: KeyError: 'base_url'" in invoked.stderr
+
+    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    data.write_text('{"x": 1}\n')
+    command = ["eval", str(data), "--agent", arn, "--out", str(out)]
+    bare = art(*command)
+    assert bare.returncode == 1
+    assert "no --base-url given" in bare.stderr
+    full = art(*command, "--base-url", "http://127.0.0.1:9/v1", "--model-id", "m")
+    assert full.returncode == 0, full.stderr
+
+
+def test_destroy_of_a_local_name_says_its_arn(arn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    with pytest.raises(ConfigError, match=f"art destroy {arn}"):
+        aws.destroy("echo_agent")

@@ -97,6 +97,22 @@ def test_a_recorded_run_is_served_again_without_its_engine(engine_url: str, tmp_
         assert child.wait(20) == 0
 
 
+def test_a_recording_of_a_model_that_is_not_trained_says_why_it_has_no_rows(
+    engine_url: str, tmp_path: Path
+) -> None:
+    run_dir, out = tmp_path / "run", tmp_path / "rows.jsonl"
+    spec = ModelSpec.parse(f"policy=chat:{engine_url}")
+    with GatewayThread([spec], GatewaySettings(run_dir=run_dir, fsync=False)) as thread:
+        opened = thread.call(thread.gateway.open_session(OpenSession(session_id="s")))
+        assert say(opened.base_url)
+    done = subprocess.run(
+        [*ART, "export", str(run_dir), "--out", str(out)], capture_output=True, text=True, env=ENV,
+        check=False,
+    )  # fmt: skip
+    assert "0 rows in" in done.stdout, done.stderr
+    assert "1 turns are recorded, all of models that are not trained (policy)" in done.stderr
+
+
 def say(base_url: str) -> str | None:
     with openai.OpenAI(base_url=base_url, api_key="EMPTY") as client:
         reply = client.chat.completions.create(
@@ -118,10 +134,14 @@ def say(base_url: str) -> str | None:
             "takes token ids: name its tokenizer (--tokenizer FOLDER)",
         ),
         (["serve", "--model", "p=sglang:http://x", "--tokenizer", "/nowhere"], "is not a folder"),
+        (
+            ["serve", "--model", "p=sglang:http://x", "--tokenizer", "models/policy"],
+            "error: --tokenizer models/policy is not a folder",
+        ),
     ],
     ids=[
         *("bad-model", "not-a-run-folder", "not-a-recording", "no-such-rule"),
-        *("no-tokenizer", "no-such-tokenizer"),
+        *("no-tokenizer", "no-such-tokenizer", "no-such-tokenizer-here"),
     ],
 )
 def test_a_wrong_call_says_what_to_do(arguments: list[str], message: str) -> None:

@@ -72,3 +72,14 @@ def test_a_folder_in_use_and_a_missing_script_are_refused(tmp_path: Path) -> Non
         init.init(tmp_path, apply=False)
     with pytest.raises(ConfigError, match="does not exist"):
         init.init(tmp_path / "nothing.py", apply=False)
+
+
+def test_what_is_there_already_is_not_advised_to_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my_agent"
+    init.init(folder, apply=False)
+    init.init(folder, apply=False)
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "rl_app.py exists already: deploy it" in said
+    assert "--apply writes" not in said

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from agentcore_rl_toolkit.cli.deploy import control_client, register
 from agentcore_rl_toolkit.cli.reach import advice, check_reach
 from agentcore_rl_toolkit.errors import ConfigError
+from agentcore_rl_toolkit.runtime.isolation import drivers
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 
 ECHO = Path(__file__).resolve().parents[1] / "agents" / "echo_agent"
@@ -33,6 +36,28 @@ def arn(runtime: RuntimeThread) -> str:
 def test_an_answer_is_reached_whatever_it_says(runtime: RuntimeThread, arn: str) -> None:
     found = check_reach(arn, runtime.url, runtime.url)
     assert found.state == "ok", found.said
+
+
+@pytest.mark.skipif(
+    not drivers()["namespace"].probe().available, reason="no network of its own for a session here"
+)
+def test_a_model_on_this_machine_is_reached_from_a_network_of_its_own(tmp_path: Path) -> None:
+    model = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)  # answers 501
+    serving = threading.Thread(target=model.serve_forever)
+    serving.start()
+    try:
+        with RuntimeThread(home=tmp_path, isolation="namespace") as runtime:
+            control = control_client(runtime.url)
+            arn = str(register(control, "echo", ECHO, "rl_app.py", {})["agentRuntimeArn"])
+            control.close()
+            url = f"http://127.0.0.1:{model.server_port}/v1"
+            found = check_reach(arn, url, runtime.url)
+    finally:
+        model.shutdown()
+        model.server_close()
+        serving.join()
+    assert found.state == "ok", found.said
+    assert "answers 501" in found.said
 
 
 def test_silence_is_not_reached_and_says_what_to_do(runtime: RuntimeThread, arn: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,11 +68,27 @@ def destroy(
     from ..deploy.remove import plan
     from ..deploy.step import Account
 
-    account = Account(region)
     try:
-        finish(plan(account, name, bucket), name, yes)
-    finally:
-        account.close()
+        with contextlib.closing(Account(region)) as account:
+            finish(plan(account, name, bucket), name, yes)
+    except ConfigError as error:
+        raise ConfigError(f"{error}{on_local(name, endpoint)}") from error
+
+
+def on_local(name: str, endpoint: str | None) -> str:
+    """A word for somebody who looks on AWS for what the local runtime has."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from .deploy import control_client, find_runtime
+
+    with contextlib.closing(control_client(endpoint)) as control:
+        try:
+            found = find_runtime(control, name)
+        except (BotoCoreError, ClientError):
+            return ""
+    if found is None:
+        return ""
+    return f". The local runtime has a {name!r}: art destroy {local.runtime_arn(found)}"
 
 
 def target(agent: str, region: str | None) -> tuple[str, str | None, bool]:

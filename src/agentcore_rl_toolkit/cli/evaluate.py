@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from .. import local
-from ..errors import ConfigError, RolloutError
-from ..rollout import failure_of
+from ..errors import ConfigError, ContractError, RolloutError
+from ..rollout import FailureKind, failure_of
 from .doctor import require_runtime
-from .results import ResultLog
+from .invoke import no_model
+from .results import ResultLog, Subject
 from .show import console, hint, live_line
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from rich.live import Live
 
     from ..client import BatchItem, RolloutClient
+    from ..rollout import Failure
 
 
 def evaluate(
@@ -41,14 +45,17 @@ def evaluate(
     exp_id: Annotated[str | None, typer.Option(help="Prefix of the result keys.")] = None,
     endpoint: Annotated[str | None, typer.Option(help="URL of the local runtime.")] = None,
 ) -> None:
-    """Evaluate an agent on a data file. Run the same command again to resume."""
+    """Evaluate an agent on a data file. Run the same command again to resume: rows that failed are
+    tried again. Exits with 1 when no row succeeded, or infrastructure failed some.
+    """
     from ..client import RolloutClient
 
-    require_runtime(local.parse_arn(agent), endpoint)
+    arn = local.parse_arn(agent)
+    require_runtime(arn, endpoint)
     if out.resolve() == data.resolve():
         raise ConfigError(f"--out {out} is the data file itself: name another")
     rows = read_rows(data, limit)
-    log = ResultLog(out, rows, agent=agent, model_id=model_id)
+    log = ResultLog(out, rows, Subject(agent, version_of(arn, endpoint), model_id))
     client = RolloutClient(
         agent_runtime_arn=agent,
         s3_bucket=bucket,
@@ -75,6 +82,35 @@ def evaluate(
     finally:
         log.close()
     print_summary(log, len(rows), out)
+    if base_url is None:
+        told = {no_model(entry.error or "") for entry in log.entries.values()}
+        for line in told - {""}:
+            hint(line)
+    end(log)
+
+
+def version_of(arn: local.RuntimeArn, endpoint: str | None) -> str | None:
+    """None, and a word about it, where the caller may not ask."""
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from ..deploy.call import NO_CREDENTIALS
+    from .deploy import control_client
+
+    if arn.is_local:
+        control = control_client(endpoint)
+    else:
+        control = boto3.client("bedrock-agentcore-control", region_name=arn.region)
+    try:
+        found = control.get_agent_runtime(agentRuntimeId=arn.runtime_id)
+        return str(found["agentRuntimeVersion"])
+    except NO_CREDENTIALS:
+        raise
+    except (ClientError, BotoCoreError) as error:
+        hint(f"results are kept without the agent's version: {error}")
+        return None
+    finally:
+        control.close()
 
 
 def read_rows(path: Path, limit: int | None) -> list[dict[str, Any]]:
@@ -117,7 +153,8 @@ def collect_inflight(
             result = future.result(timeout=timeout)
         except RolloutError:
             continue  # it runs again below
-        log.add(index, result, failure_of(result), None)
+        if failure_of(result) is None:
+            stop_at_contract(index, log.add(index, result, None, None))
 
 
 def run_missing(
@@ -132,18 +169,23 @@ def run_missing(
     if not todo:
         return
     update(live, log, "starting")
-    items: Iterator[BatchItem] = iter(
-        client.run_batch(
-            (rows[index] for index in todo),
-            max_concurrent_sessions=concurrency,
-            timeout=timeout,
-            on_start=lambda position, future: log.started(todo[position], future),
-        )
+    batch = client.run_batch(
+        (rows[index] for index in todo),
+        max_concurrent_sessions=concurrency,
+        timeout=timeout,
+        on_start=lambda position, future: log.started(todo[position], future),
     )
-    for item in items:
-        assert item.index is not None
-        log.add(todo[item.index], item.result, item.failure, item.elapsed)
-        update(live, log, "running")
+    with contextlib.closing(cast("Generator[BatchItem]", batch)) as items:
+        for item in items:
+            assert item.index is not None
+            index = todo[item.index]
+            stop_at_contract(index, log.add(index, item.result, item.failure, item.elapsed))
+            update(live, log, "running")
+
+
+def stop_at_contract(index: int, failure: Failure | None) -> None:
+    if failure is not None and failure.kind is FailureKind.CONTRACT:
+        raise ContractError(f"row {index + 1}: {failure}. It would recur on every row: stopped")
 
 
 def update(live: Live | None, log: ResultLog, state: str) -> None:
@@ -168,6 +210,11 @@ def print_summary(log: ResultLog, total: int, out: Path) -> None:
         first = example.partition("\n")[0][:200]
         console.print(f"  {count} x {kind}: {first}", markup=False, soft_wrap=True)
     console.print(f"results in {out}")
+
+
+def end(log: ResultLog) -> None:
     if log.missing():
-        hint("run the same command again to retry what failed through infrastructure")
+        hint("run the same command again to retry what failed")
+        raise typer.Exit(1)
+    if not any(entry.success for entry in log.entries.values()):
         raise typer.Exit(1)

@@ -102,6 +102,12 @@ def serve(
         admin_token=admin_token or secrets.token_urlsafe(24),
     )
     models = with_tokenizers([ModelSpec.parse(text) for text in model], tokenizer or (), renderer)
+    for spec in models:
+        folder = spec.tokenizer
+        if isinstance(folder, str) and not Path(folder).is_dir():
+            raise ConfigError(
+                f"--tokenizer {folder} is not a folder: give the one that tokenizer.json lies in"
+            )
     run(models, settings, workers)
     console.print("stopped; every answered turn is on disk")
 
@@ -221,6 +227,22 @@ def export(
     for problem in reader.problems:
         hint(f"could not be read: {problem}")
     console.print(f"{count} rows in {out}")
+    if not count and (why := no_rows(reader)):
+        hint(why)
+
+
+def no_rows(reader: RunReader) -> str:
+    """Why a recording gives none; empty when nothing was recorded either."""
+    turns = [turn for record in reader.sessions().values() for turn in record.turns]
+    if not turns:
+        return "no turn is recorded there"
+    if any(turn.train for turn in turns):
+        return ""
+    names = ", ".join(sorted({turn.model for turn in turns}))
+    return (
+        f"{len(turns)} turns are recorded, all of models that are not trained ({names}): a 'chat' "
+        "engine, or a NAME! on the command line, gives no token ids"
+    )
 
 
 def rows(reader: RunReader) -> Iterator[Row]:

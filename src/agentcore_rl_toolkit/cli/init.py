@@ -42,6 +42,13 @@ def adapt(script: Path, apply: bool) -> None:
         console.print(line, style=style, markup=False, soft_wrap=True)
     for note in change.notes:
         hint(f"to do: {note}")
+    target = script.with_name(scaffold.TRAINABLE)
+    if not apply and target.exists():
+        hint(
+            f"nothing is written, and {target} exists already: deploy it (art deploy "
+            f"{script.parent} --local), or move it away to have it written anew with --apply"
+        )
+        return
     if not apply:
         hint(f"nothing is written; art init {script} --apply writes {scaffold.TRAINABLE} beside it")
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import uuid
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from .. import local
 from ..errors import ConfigError
 from ..rollout import failure_of
 from .doctor import require_runtime
-from .show import console, fail, printable
+from .show import console, errors, fail, hint, printable
 
 NO_READ_TIMEOUT_S = 900
 """AWS ends a synchronous call after 15 minutes."""
@@ -46,8 +47,10 @@ def invoke(
     require_runtime(arn, endpoint)
     if rollout or base_url or model_id:
         result = run_rollout(arn, body, bucket, base_url, model_id, session_id, timeout, endpoint)
-        print_json(result)
+        print_result(result)
         if failure := failure_of(result):
+            if base_url is None and (told := no_model(failure.message)):
+                hint(told)
             fail(str(failure))
     else:
         call_once(arn, body, session_id, endpoint)
@@ -101,6 +104,8 @@ def call_once(
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 
+    from ..deploy.call import NO_CREDENTIALS
+
     config = Config(read_timeout=NO_READ_TIMEOUT_S, retries={"total_max_attempts": 1})
     where: dict[str, Any] = {"region_name": arn.region}
     if arn.is_local:
@@ -117,12 +122,21 @@ def call_once(
                 console.print(line.decode(errors="replace"), markup=False, soft_wrap=True)
         else:
             print_body(answer["response"].read())
+    except NO_CREDENTIALS:
+        raise
     except (ClientError, BotoCoreError) as error:
         fail(str(error))
     finally:
         if named is None:
             with contextlib.suppress(ClientError, BotoCoreError):
                 client.stop_runtime_session(agentRuntimeArn=arn.arn, runtimeSessionId=session_id)
+
+
+def no_model(message: str) -> str:
+    """What to add to the failure of an agent that was given no model; empty when it is another."""
+    if not re.search(r"KeyError: '(base_url|model_id|_rollout)'", message):
+        return ""
+    return "no --base-url given: the agent asks for a model; add --base-url URL --model-id NAME"
 
 
 def print_body(raw: bytes) -> None:
@@ -132,9 +146,20 @@ def print_body(raw: bytes) -> None:
         console.print(printable(raw.decode(errors="replace")), markup=False, soft_wrap=True)
 
 
+def print_result(result: object) -> None:
+    """A traceback is for people: as lines, on standard error. Programs find it in the JSON too."""
+    found = result.get("traceback") if isinstance(result, dict) else None
+    if not isinstance(result, dict) or not isinstance(found, str) or not found:
+        print_json(result)
+        return
+    shown = {key: value for key, value in result.items() if key != "traceback"}
+    print_json(shown if console.is_terminal else result)
+    errors.print(printable(found.rstrip()), markup=False, soft_wrap=True)
+
+
 def print_json(value: object) -> None:
     if console.is_terminal:
         console.print_json(data=value)
     else:
-        text = json.dumps(value, ensure_ascii=False)
+        text = json.dumps(value, ensure_ascii=False, indent=2)
         sys.stdout.write(text.encode(errors="backslashreplace").decode() + "\n")

@@ -14,6 +14,7 @@ def main() -> None:
         sys.exit("art needs the 'local' extra: pip install 'agentcore-rl-toolkit[local]'")
     from botocore.exceptions import BotoCoreError, ClientError
 
+    from ..deploy.call import NO_CREDENTIALS, no_credentials
     from ..errors import ToolkitError
     from .app import app
     from .show import fail
@@ -21,6 +22,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that sessions are stopped
     try:
         sys.exit(app(standalone_mode=False) or 0)
+    except NO_CREDENTIALS as error:
+        fail(str(no_credentials(error)))
     except (ToolkitError, BotoCoreError, ClientError, OSError) as error:
         fail(str(error) or type(error).__name__)
     except (KeyboardInterrupt, EOFError):

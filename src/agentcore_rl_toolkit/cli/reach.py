@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from botocore.exceptions import BotoCoreError, ClientError
 
 from .. import local
 from ..errors import ConfigError, ToolkitError
+from ..rollout import ROLLOUT
 from .doctor import Check
+
+if TYPE_CHECKING:
+    from ..sandbox import SandboxClient
 
 TIMEOUT_S = 10
 _QUESTION = f"""
@@ -29,6 +38,8 @@ def check_reach(arn: str, base_url: str | None, endpoint: str | None) -> Check:
     url = f"{base_url.rstrip('/')}/models"
     try:
         with SandboxClient(arn, endpoint_url=endpoint) as client, client.start() as sandbox:
+            if local.parse_arn(arn).is_local:
+                name_model(client, sandbox.session_id, base_url)
             command = ["python3", "-c", _QUESTION, url]
             said = sandbox.exec(command, timeout=TIMEOUT_S + 20).stdout.strip()
     except ToolkitError as error:
@@ -38,12 +49,26 @@ def check_reach(arn: str, base_url: str | None, endpoint: str | None) -> Check:
     return Check("model from session", "no", f"{url} is not reached: {said}. {advice(arn, url)}")
 
 
+def name_model(client: SandboxClient, session_id: str, base_url: str) -> None:
+    """The local runtime lets a session through to what a payload names: here a status request,
+    which starts nothing.
+    """
+    block = {"action": "status", "result_key": "doctor", "base_url": base_url}
+    # An agent that is not the toolkit's may refuse it: the way is open by then.
+    with contextlib.suppress(ClientError, BotoCoreError):
+        client.agentcore_client.invoke_agent_runtime(
+            agentRuntimeArn=client.runtime_arn,
+            runtimeSessionId=session_id,
+            payload=json.dumps({ROLLOUT: block}),
+        )["response"].close()
+
+
 def advice(arn: str, url: str) -> str:
     host = urlsplit(url).hostname or ""
     if local.parse_arn(arn).is_local:
         return (
-            "On the local runtime a rollout is let through to its own base_url only: try 'art "
-            "invoke --rollout', or deploy with --env ART_NETWORK=open"
+            "Does the model listen there? A session is let through to its base_url unless the "
+            "agent is deployed with ART_NETWORK=none"
         )
     if local.is_loopback(host):
         return "It is an address of this machine: give the gateway a public one, or a tunnel"

@@ -83,6 +83,9 @@ def backoff(attempt: int, least_s: float = 0.0, jitter: float | None = None) -> 
     return max(least_s, min(BACKOFF_MAX_S, BACKOFF_S * 2.0**attempt) * (0.5 + share / 2))
 
 
+LOG_IN = "Run 'aws configure' or 'aws sso login', or set AWS_PROFILE"
+
+
 def judge(error: Exception, where: str, proven: bool) -> Verdict:
     """``where`` names the runtime; ``proven``: it has accepted a rollout of this client before,
     so a failing start is bad luck instead of an agent that cannot start."""
@@ -91,7 +94,9 @@ def judge(error: Exception, where: str, proven: bool) -> Verdict:
     if isinstance(error, ParamValidationError):
         return Verdict("fail", ConfigError(str(error)))
     if isinstance(error, NoCredentialsError | PartialCredentialsError | TokenRetrievalError):
-        return Verdict("fail", ContractError(f"no usable AWS credentials for {where}: {error}"))
+        return Verdict(
+            "fail", ContractError(f"no usable AWS credentials for {where}: {error}. {LOG_IN}")
+        )
     if isinstance(error, ReadTimeoutError):
         return Verdict("watch", SessionLostError(str(error)), alive=True)
     before = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError, SSLError)

@@ -26,7 +26,7 @@ from typing import Any
 from ..client import RolloutClient
 from ..errors import ContractError
 from ..rollout import FailureKind
-from ..trajectory.row import Row, RowStatus, assign_rewards
+from ..trajectory.row import Row, RowStatus, assign_rewards, reward_total, rewards_of
 from .attempt import Ended, GatewayLike, attempt
 from .record import Rollout, Task, Timings
 from .report import CollectReport, Tally
@@ -158,24 +158,13 @@ class Collector:
                 row.status = RowStatus.FAILED
             assign_rewards(rows, self.setting.failed_reward)
             return rows, self.setting.failed_reward
-        result = ended.result or {}
-        if "rewards" not in result:
-            raise ContractError(
-                f"rollout {rollout_id}: the agent's result has no 'rewards': return "
-                '{"rewards": <number>} from the rollout entrypoint'
-            )
         try:
-            assign_rewards(rows, result["rewards"])
+            rewards = rewards_of(ended.result or {})
+            assign_rewards(rows, rewards)
         except ContractError as error:
             raise ContractError(f"rollout {rollout_id}: {error}") from None
         # an agent that used no model has a reward all the same
-        return rows, rows[0].reward if rows else _total(result["rewards"])
-
-
-def _total(rewards: Any) -> float:
-    """Of a rollout without rows; ``assign_rewards`` has accepted it."""
-    values = rewards if isinstance(rewards, list) else [rewards]
-    return math.fsum(values)
+        return rows, rows[0].reward if rows else reward_total(rewards)
 
 
 def _metrics(result: Mapping[str, Any] | None) -> dict[str, float]:

@@ -27,6 +27,8 @@ ABSENT = {
     *("ImageNotFoundException", "ResourceNotFoundException"),
 }
 
+NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, TokenRetrievalError, ProfileNotFound)
+
 
 def call(client: Any, operation: str, *, instead: str = "", **arguments: Any) -> dict[str, Any]:
     """``instead``: what somebody without the permission can do. ConfigError when AWS refuses."""
@@ -35,12 +37,16 @@ def call(client: Any, operation: str, *, instead: str = "", **arguments: Any) ->
         return answer
     except ClientError as error:
         raise _readable(client, operation, error, instead) from error
-    except (NoCredentialsError, PartialCredentialsError, TokenRetrievalError, ProfileNotFound) as e:
-        raise ConfigError(
-            f"no AWS credentials ({e}): run 'aws configure' or 'aws sso login', or set AWS_PROFILE"
-        ) from e
+    except NO_CREDENTIALS as error:
+        raise no_credentials(error) from error
     except EndpointConnectionError as error:
         raise ConfigError(f"AWS cannot be reached: {error}. Is --region right?") from error
+
+
+def no_credentials(error: Exception) -> ConfigError:
+    return ConfigError(
+        f"no AWS credentials ({error}): run 'aws configure' or 'aws sso login', or set AWS_PROFILE"
+    )
 
 
 def find(client: Any, operation: str, **arguments: Any) -> dict[str, Any] | None:

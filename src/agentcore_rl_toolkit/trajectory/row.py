@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -121,6 +121,21 @@ def trained_turns(rows: Iterable[Row]) -> int:
     return len({span.number for row in rows for span in row.turns})
 
 
+def rewards_of(result: Mapping[str, Any]) -> float | list[float]:
+    """What an agent's result gives the rollout; ContractError when no trainer could use it."""
+    if "rewards" not in result:
+        raise ContractError(
+            "the agent's result has no 'rewards': return "
+            '{"rewards": <number>} from the rollout entrypoint'
+        )
+    return _reward_list(result["rewards"])
+
+
+def reward_total(rewards: float | list[float]) -> float:
+    """Of a rollout whose turns are not known: rewards per turn count by their sum."""
+    return math.fsum(rewards) if isinstance(rewards, list) else rewards
+
+
 def assign_rewards(rows: Sequence[Row], rewards: object) -> Sequence[Row]:
     """Sets the rewards of one rollout's rows, in place, from what the agent returned.
 
@@ -135,7 +150,7 @@ def assign_rewards(rows: Sequence[Row], rewards: object) -> Sequence[Row]:
             f"the agent returned {len(values)} rewards but {n_turns} turns were trained: return "
             "one number, or a list with one number for each model turn"
         )
-    total = math.fsum(values) if isinstance(values, list) else values
+    total = reward_total(values)
     for row in rows:
         row.reward = total
         if per_turn and isinstance(values, list):
