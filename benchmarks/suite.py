@@ -36,6 +36,7 @@ import report
 
 GRACE_S = 15.0
 """From the request to end to the end by force."""
+REAP_S = 0.02
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -219,8 +220,9 @@ def watch(child: subprocess.Popen[bytes], place: str, limit: float, began: float
             if shown:
                 said = log.read_bytes()[-400:].decode(errors="replace").strip().splitlines()
                 print(f"\r\033[K{place} {took:4.0f} s  {said[-1][:60] if said else ''}", end="")
+            reap(child.pid)
             with suppress(subprocess.TimeoutExpired):
-                child.wait(1)
+                child.wait(REAP_S)
         return f"exit status {child.returncode}" if child.returncode else ""
     finally:
         if shown:
@@ -254,6 +256,14 @@ def adopt_orphans() -> None:
     """Whatever loses its parent becomes a child of this process, so that it can be ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap(kept: int) -> None:
+    """Orphans that have ended are gone only when we say so, and a benchmark may wait for that."""
+    for pid in own_children():
+        if pid != kept:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
 def own_children() -> list[int]:

@@ -46,6 +46,18 @@ sys.exit(suite.main())
 """
 
 
+ORPHANED = """
+import pathlib, subprocess, sys, time
+made = subprocess.run(
+    [sys.executable, "-c", "import subprocess; print(subprocess.Popen(['true']).pid)"],
+    capture_output=True, text=True, check=True,
+)
+while pathlib.Path("/proc", made.stdout.strip()).exists():
+    time.sleep(0.01)
+"""
+"""Waits until an orphan is gone, which it is when its new parent has noticed its end."""
+
+
 def start(folder: Path, limit_s: float, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(folder), str(limit_s), *arguments],
@@ -93,6 +105,13 @@ def test_a_benchmark_that_is_not_run_keeps_its_entry(tmp_path: Path) -> None:
     assert "two: done" in second.communicate(timeout=100)[0]
     assert second.returncode == 0
     assert not results(tmp_path, "results-quick")["one"]["failed"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux alone")
+def test_a_benchmark_may_wait_for_the_end_of_an_orphan(tmp_path: Path) -> None:
+    (tmp_path / "a_parent.py").write_text(ORPHANED + GOOD)
+    said = start(tmp_path, 60, "--repeats", "1").communicate(timeout=100)[0]
+    assert "a_parent: done" in said
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux alone")
