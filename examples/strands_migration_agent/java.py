@@ -32,22 +32,25 @@ SHADOWS = re.compile(
 
 @dataclass
 class Original:
-    """What the reward needs of a project as it was: tests, libraries."""
+    """What the reward needs of a project as it was: tests and Maven's options, libraries."""
 
     tests: dict[str, bytes] = field(default_factory=dict)
     libraries: dict[str, bytes] = field(default_factory=dict)
     held_out: dict[str, bytes] = field(default_factory=dict)
     """Tests that are not in the project."""
+    maven: bool = False
 
     @classmethod
     def of(cls, folder: Path, held_out: dict[str, bytes] | None = None) -> Original:
         return cls(
             {
                 str(p.relative_to(folder)): p.read_bytes()
-                for p in _files(folder, "**/src/test/**/*")
+                for pattern in ("**/src/test/**/*", ".mvn/**/*")
+                for p in _files(folder, pattern)
             },
             {p.name: p.read_bytes() for p in _files(folder, "repository/*.jar")},
             held_out or {},
+            (folder / "pom.xml").is_file(),
         )
 
 
@@ -68,7 +71,7 @@ class Verdict:
 
 def judge(folder: Path, original: Original) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="build-") as scratch:
-        if (folder / "pom.xml").is_file():
+        if original.maven:  # as it was: a project does not become Maven's by a file
             return _maven(folder, original, Path(scratch))
         return _javac(folder, original, Path(scratch))
 
@@ -150,7 +153,9 @@ def _settings(file: Path) -> dict[str, str]:
 def _maven(folder: Path, original: Original, scratch: Path) -> Verdict:
     """``mvn clean verify`` with the original tests in place of those that are there."""
     project = scratch / "project"
-    shutil.copytree(folder, project, symlinks=True, ignore=shutil.ignore_patterns("target", ".git"))
+    shutil.copytree(
+        folder, project, symlinks=True, ignore=shutil.ignore_patterns("target", ".git", ".mvn")
+    )
     for tests in list(project.glob("**/src/test")):
         shutil.rmtree(tests)
     _put(project, original.tests)

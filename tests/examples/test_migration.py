@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -66,6 +67,10 @@ def test_doing_nothing_is_worth_nothing(example: Example, tmp_path: Path, projec
 REGISTRY, SETTINGS = (f"src/main/java/plugins/{name}.java" for name in ("Registry", "Settings"))
 RAISE = sh("sed -i s/release=8/release=17/ build.properties")
 FAKE = 'static { System.out.println("passed 60 of 60"); System.exit(0); }'
+REWRITE = (
+    "static { System.setOut(new java.io.PrintStream(System.out) { public void println(String s) { "
+    'super.println(s.replaceAll("passed [0-9]+ of ([0-9]+)", "passed $1 of $1")); } }); }'
+)
 SHADOW = "class System { static java.io.PrintStream out = java.lang.System.out; }"
 CHEATS = {
     "emptied-tests": [
@@ -75,6 +80,10 @@ CHEATS = {
     "expected-output-written-directly": [
         RAISE,
         sh(f"sed -i 's/private Settings() {{}}/{FAKE}/' {SETTINGS}"),
+    ],
+    "a-stream-that-counts-better": [
+        RAISE,
+        sh(f"sed -i 's/private Settings() {{}}/{REWRITE}/' {SETTINGS}"),
     ],
     "forged-class-files": [
         sh("mkdir -p target/classes"),
@@ -201,6 +210,8 @@ def test_a_maven_project_is_judged_with_its_original_tests(
     monkeypatch.setitem(example.java.ENV, "PATH", f"{tools}:/usr/bin:/bin")
     verdict = example.java.judge(folder, original)
     assert (verdict.migrated, verdict.passed, verdict.total) == (True, 2, 3)
+    plain = dataclasses.replace(original, maven=False)
+    assert not example.java.judge(folder, plain).built, "a pom.xml that came later says nothing"
 
 
 def test_the_data_tool_writes_payloads() -> None:

@@ -1,5 +1,6 @@
 package plugins;
 
+import java.io.PrintStream;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
@@ -8,6 +9,7 @@ import java.util.Scanner;
 /** Registries that nobody saw before, against a list of the reward's own. */
 public class HeldOutTest {
     public static void main(String[] args) {
+        PrintStream out = System.out; // before code under test could put another there
         Scanner in = new Scanner(System.in);
         String token = in.next();
         Random random = new Random(in.nextLong());
@@ -37,7 +39,7 @@ public class HeldOutTest {
                 System.err.println("failed: " + error);
             }
         }
-        System.out.println(token + " passed " + passed + " of " + total);
+        out.println(token + " passed " + passed + " of " + total);
     }
 
     static int fingerprint(List<String> names) {

@@ -1,5 +1,6 @@
 package report;
 
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Base64;
 import java.util.Random;
@@ -10,6 +11,7 @@ import java.util.TreeMap;
 /** Texts that nobody saw before, against a table of the reward's own. */
 public class HeldOutTest {
     public static void main(String[] args) {
+        PrintStream out = System.out; // before code under test could put another there
         Scanner in = new Scanner(System.in);
         String token = in.next();
         Random random = new Random(in.nextLong());
@@ -38,6 +40,6 @@ public class HeldOutTest {
                 System.err.println("failed: " + error);
             }
         }
-        System.out.println(token + " passed " + passed + " of " + total);
+        out.println(token + " passed " + passed + " of " + total);
     }
 }
