@@ -56,7 +56,10 @@ def rollouts(name: str, concurrency: int = 2) -> Iterator[tuple[str, Any]]:
     (oracle,) = load(HERE / name, "oracle")
     tasks = list(oracle.tasks())
     entries = oracle.entries() if hasattr(oracle, "entries") else [ENTRY]
-    environment = oracle.environment() if hasattr(oracle, "environment") else {}
+    try:
+        environment = oracle.environment() if hasattr(oracle, "environment") else {}
+    except RuntimeError as error:
+        raise SystemExit(f"error: {error}") from None
     with contextlib.ExitStack() as stack:
         model_url = stack.enter_context(serve(oracle.reply))
         if hasattr(oracle, "DIALECT"):
