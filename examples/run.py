@@ -115,16 +115,17 @@ def deployed(
 
 
 def load(folder: Path, *modules: str) -> list[Any]:
-    """Modules of an example. Several examples have files of the same name, so nothing is kept."""
-    before = set(sys.modules)
+    """Modules of an example. Other folders have files of the same name, so nothing is kept."""
+    own = {file.stem for file in folder.glob("*.py")}
+    others = {name: sys.modules.pop(name) for name in own & sys.modules.keys()}
     sys.path.insert(0, str(folder))
     try:
         return [importlib.import_module(module) for module in modules]
     finally:
         sys.path.remove(str(folder))
-        for module in set(sys.modules) - before:
-            if str(getattr(sys.modules[module], "__file__", "")).startswith(f"{folder}/"):
-                del sys.modules[module]
+        for name in own:
+            sys.modules.pop(name, None)
+        sys.modules.update(others)
 
 
 @contextlib.contextmanager
