@@ -6,9 +6,7 @@ own fields. To add one, write that function and put it into ``FORMATS``.
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,17 +24,9 @@ from agentcore_rl_toolkit.collect import Rollout
 from agentcore_rl_toolkit.errors import ContractError
 from agentcore_rl_toolkit.trajectory.export import write_parquet
 
+from .conftest import beside
 
-def _beside(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-golden = _beside("golden")
+golden = beside("golden")
 CASES = [pytest.param(one, id=one.name) for one in golden.GOLDEN]
 
 

@@ -6,7 +6,6 @@ Steps complete, nothing is trained twice, and every rollout is accounted for.
 from __future__ import annotations
 
 import collections
-import importlib.util
 import json
 import os
 import re
@@ -21,6 +20,8 @@ import yaml
 
 from agentcore_rl_toolkit.run.reader import RunReader
 
+from .conftest import beside
+
 pytestmark = [pytest.mark.backends, pytest.mark.timeout(1500)]
 
 HERE = Path(__file__).parent
@@ -31,17 +32,7 @@ RUN_S = 900.0
 TOLERANCE = 1e-5
 
 
-def _beside(name: str) -> Any:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-environment, place, tiny_model = map(_beside, ("environment", "place", "tiny_model"))
+environment, place, tiny_model = map(beside, ("environment", "place", "tiny_model"))
 
 
 @pytest.fixture(scope="module")

@@ -7,16 +7,16 @@ environments are made (``python tests/backends/environment.py rllm``) and when t
 from __future__ import annotations
 
 import collections
-import importlib.util
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from .conftest import beside
 
 pytestmark = [pytest.mark.backends, pytest.mark.timeout(1200)]
 
@@ -26,17 +26,7 @@ POST_PROCESS = "agentcore_rl_toolkit.backends.slime.reward.post_process"
 TOLERANCE = 1e-5
 
 
-def _beside(name: str) -> Any:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-environment, place, tiny_model = map(_beside, ("environment", "place", "tiny_model"))
+environment, place, tiny_model = map(beside, ("environment", "place", "tiny_model"))
 
 
 def run(python: Path, script: str, *words: object) -> None:

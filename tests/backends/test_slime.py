@@ -27,6 +27,8 @@ from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 from agentcore_rl_toolkit.trainer.config import build
 from agentcore_rl_toolkit.trainer.rig import Deployed
 
+from .conftest import beside
+
 HERE = Path(__file__).parent
 MODEL = HERE.parents[1] / "examples" / "demo_policy" / "model"
 PARAMS = {
@@ -42,16 +44,7 @@ PARAMS = {
 }
 
 
-def _beside(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-fake_sglang = _beside("fake_sglang")
+fake_sglang = beside("fake_sglang")
 
 
 class Status(enum.Enum):

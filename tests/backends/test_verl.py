@@ -6,7 +6,6 @@ pushed back after each step. verl compares what was captured with what it comput
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -24,6 +23,8 @@ from agentcore_rl_toolkit.run.reader import RunReader
 from agentcore_rl_toolkit.trainer.config import build
 from agentcore_rl_toolkit.trainer.rig import Deployed
 
+from .conftest import beside
+
 pytestmark = [pytest.mark.backends, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
@@ -36,18 +37,8 @@ TOLERANCE = 1e-4
 RUN_S = 900.0
 
 
-def _beside(name: str) -> Any:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
 environment, stand, untied, vllm_server = map(
-    _beside, ("environment", "place", "untied", "vllm_server")
+    beside, ("environment", "place", "untied", "vllm_server")
 )
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,8 @@ from openai import AsyncOpenAI
 
 from agentcore_rl_toolkit.gateway import Gateway, GatewaySettings, ModelSpec
 from agentcore_rl_toolkit.gateway.session import OpenSession
+
+from .conftest import beside
 
 pytestmark = [pytest.mark.backends, pytest.mark.timeout(600)]
 
@@ -33,17 +33,8 @@ TOOL = {
 CALL = r'<tool_call>\n\{"name": "add", "arguments": \{"a": [1-9]\}\}\n</tool_call>'
 
 
-def _beside(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-environment, tiny_model = _beside("environment"), _beside("tiny_model")
-vllm_server = _beside("vllm_server")
+environment, tiny_model = beside("environment"), beside("tiny_model")
+vllm_server = beside("vllm_server")
 
 
 class Engine:
