@@ -398,9 +398,14 @@ async def ping(session: Session, **headers: str) -> Health | None:
     try:
         async with session.http.get(url, timeout=timeout, headers=headers) as answer:
             raw = await answer.content.read(4096)
-            return parse_health(raw, time.time()) if answer.status == 200 else None
-    except (aiohttp.ClientError, OSError, TimeoutError):
-        return None
+            if answer.status == 200:
+                return parse_health(raw, time.time())
+            reason = f"HTTP {answer.status}"
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        reason = repr(error)
+    if session.life.live:
+        logger.warning("session=<%s> | /ping failed: %s", session.session_id, reason)
+    return None
 
 
 def parse_health(raw: bytes, now: float) -> Health:
