@@ -9,7 +9,7 @@ PIP_FLAGS ?=
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint unit retest test-backends example docs bench bench-quick figures faults clean lock
+.PHONY: help demo test lint unit retest test-backends test-backends-quick example docs bench bench-quick figures faults clean lock
 
 help:
 	@echo "make demo    a Strands agent learns on this machine, in about five minutes"
@@ -40,8 +40,9 @@ lint: $(STAMP)
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
 
+JOBS ?= auto
 unit: $(STAMP)
-	$(PY) -m pytest
+	$(PY) -m pytest -n $(JOBS) --dist loadfile
 
 retest: lint
 	@$(PY) tests/failed.py
@@ -52,9 +53,13 @@ example: $(STAMP)
 
 BACKENDS ?= skyrl tinker vllm verl
 BACKEND_TESTS ?= tests/backends
+BACKEND_MARK ?= backends
 test-backends: $(STAMP)
 	@$(PY) tests/backends/environment.py --try $(BACKENDS)
-	$(PY) -m pytest $(BACKEND_TESTS) -m backends
+	$(PY) -m pytest $(BACKEND_TESTS) -m "$(BACKEND_MARK)"
+
+test-backends-quick:
+	@$(MAKE) test-backends BACKEND_MARK="backends and quick"
 
 MINUTES ?= 10
 SEED ?=

@@ -1,10 +1,11 @@
 """Tokens per second of the embedded engine against its peers on the same weights.
 
-Peers: transformers' ``generate`` (one padded batch, all sequences of one length: its best case)
-and transformers' own continuous batching. Every row is prompts of equal length, all asked at once;
-the best of three rounds counts. Log-probabilities are compared with a plain forward pass.
+Peers: transformers' ``generate`` (one padded batch, all sequences of one length: its best case),
+transformers' own continuous batching, and vLLM without its server, where its CPU build is there
+(``python tests/backends/environment.py vllm``). Every row is prompts of equal length, all asked at
+once; the best of three rounds counts. Log-probabilities are compared with a plain forward pass.
 
-python benchmarks/engine.py [--quick] [--json FILE]
+python benchmarks/engine.py [--quick] [--compiled] [--json FILE]
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import copy
+import json
 import os
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -25,6 +31,19 @@ import torch
 CASES = ((40, 12), (400, 32))
 """(prompt tokens, sampled tokens)"""
 CONCURRENT = (1, 8, 64)
+PEERS = {
+    "generate": "transformers' generate",
+    "continuous": "transformers' continuous",
+    "vLLM": "vLLM",
+}
+VLLM = "engines/vllm"
+"""Of the cache folder; made by ``tests/backends/environment.py``."""
+VLLM_SETTINGS = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 
 
 def make_model(device: str, layers: int, width: int) -> Any:
@@ -136,6 +155,65 @@ def continuous(model: Any) -> Callable[[list[list[int]], int], Any]:
     return run
 
 
+class Vllm:
+    """A child in vLLM's environment, on the same weights."""
+
+    def __init__(self, python: Path, model: Any, folder: Path, compiled: bool) -> None:
+        model.save_pretrained(folder / "model")
+        self.log = folder / "log"
+        script = Path(__file__).parent / "tools" / "vllm_tokens.py"
+        command = [str(python), str(script), str(folder / "model"), *["compiled"] * compiled]
+        path = f"{python.parent}:{os.environ['PATH']}"
+        with self.log.open("wb") as said:
+            self.child = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                env={**os.environ, **VLLM_SETTINGS, "PATH": path},
+            )
+        self._answer()
+
+    def __call__(self, asked: list[list[int]], sampled: int) -> None:
+        assert self.child.stdin is not None
+        line = json.dumps({"prompts": asked, "sampled": sampled})
+        self.child.stdin.write(line.encode() + b"\n")
+        self.child.stdin.flush()
+        self._answer()
+
+    def _answer(self) -> None:
+        assert self.child.stdout is not None
+        if not self.child.stdout.readline():
+            raise RuntimeError(f"vLLM ended: {self.log.read_text(errors='replace')[-1000:]}")
+
+    def stop(self) -> None:
+        assert self.child.stdin is not None
+        assert self.child.stdout is not None
+        self.child.stdin.close()
+        self.child.stdout.close()
+        try:
+            self.child.wait(30)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+
+
+@contextmanager
+def vllm(model: Any, compiled: bool) -> Iterator[Vllm | None]:
+    """None where there is no such environment, or no CPU to compare on."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = base / "agentcore-rl-toolkit" / VLLM
+    if not (home / "ready").exists() or model.device.type != "cpu":
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="art-bench-") as folder:
+        peer = Vllm(home / "bin" / "python", model, Path(folder), compiled)
+        try:
+            yield peer
+        finally:
+            peer.stop()
+
+
 def measure(run: Any, count: int, length: int, sampled: int, rounds: int) -> float:
     best = 0.0
     for round_ in range(rounds):
@@ -156,6 +234,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="the short case alone, two rounds")
+    parser.add_argument("--compiled", action="store_true", help="vLLM with its compiled kernels")
     report.option(parser)
     options = parser.parse_args()
     if options.quick:
@@ -165,30 +244,40 @@ def main() -> None:
     model = make_model(options.device, options.layers, options.width)
     size = sum(p.numel() for p in model.parameters())
     print(f"{size:,} parameters, {model.dtype}, {options.device}; sampled tokens per second")
-    engine = Ours(model)
-    runs = {"engine": engine, "generate": generate(model), "continuous": continuous(model)}
+    with vllm(model, options.compiled) as peer:
+        runs = {"engine": Ours(model), "generate": generate(model), "continuous": continuous(model)}
+        try:
+            compare(runs | ({"vLLM": peer} if peer is not None else {}), options)
+        finally:
+            runs["engine"].stop()
+            runs["continuous"].stop()
+
+
+def compare(runs: dict[str, Any], options: argparse.Namespace) -> None:
     names = "".join(f"{name:>14}" for name in runs)
     print(f"{'prompt':>7}{'sampled':>9}{'at once':>9}{names}")
-    found, peers = report.Report(), list(runs)[1:]
+    found = report.Report()
     for length, sampled in CASES[:1] if options.quick else CASES:
         for count in CONCURRENT:
-            speeds = [measure(run, count, length, sampled, options.rounds) for run in runs.values()]
+            speeds = {
+                name: measure(run, count, length, sampled, options.rounds)
+                for name, run in runs.items()
+            }
+            figures = "".join(f"{speed:>14.0f}" for speed in speeds.values())
+            print(f"{length:>7}{sampled:>9}{count:>9}{figures}", flush=True)
             found.row(
                 f"engine, tokens/s, {count} at once, {length} in and {sampled} out",
                 "/s",
-                speeds[0],
+                speeds.pop("engine"),
                 higher=True,
-                peers={f"transformers' {n}": v for n, v in zip(peers, speeds[1:], strict=True)},
+                peers={PEERS[name]: speed for name, speed in speeds.items()},
                 headline=count == CONCURRENT[-1] and length == CASES[0][0],
             )
-            figures = "".join(f"{speed:>14.0f}" for speed in speeds)
-            print(f"{length:>7}{sampled:>9}{count:>9}{figures}", flush=True)
-    print(f"largest |log-probability - forward pass| of the engine: {engine.worst:.1e}")
+    worst = runs["engine"].worst
+    print(f"largest |log-probability - forward pass| of the engine: {worst:.1e}")
     name = "engine, largest difference of a log-probability from a forward pass"
-    found.row(name, "", engine.worst, aim=1e-5 if options.device == "cpu" else None)
+    found.row(name, "", worst, aim=1e-5 if options.device == "cpu" else None)
     found.write(options.json)
-    engine.stop()
-    runs["continuous"].stop()  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Benchmark:
 
 
 PLAN = (
-    Benchmark("demo", limit_s=1200, once=True),
+    Benchmark("demo", "--seeds 1,2,3", limit_s=1800, once=True),
     Benchmark("gateway", "--rounds 1", "--quick --rounds 1 --only direct,nginx,gateway,rllm,acr"),
     Benchmark("dialects", "--rounds 1", "--quick --rounds 1"),
     Benchmark("clients", "", "--quick", once=True),
@@ -65,7 +65,7 @@ PLAN = (
     Benchmark("backends", "", ""),
     Benchmark("dashboard", "", "--rollouts 10000", once=True),
     Benchmark("engine"),
-    Benchmark("train", "--in-process", None, limit_s=1800, once=True),
+    Benchmark("train", "--in-process --both", None, limit_s=1800, once=True),
     Benchmark("overlap", "", None, once=True),
 )
 

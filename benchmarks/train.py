@@ -2,15 +2,17 @@
 
 ``--in-process`` plays the agent's conversation directly on the engine: engine and trainer alone,
 without gateway, sessions and Strands. ``--control`` replaces rewards by chance, which must leave
-the curve flat. Success is measured as training samples (greedy would mislead: it moves by drift).
+the curve flat; ``--both`` does one after the other. Success is measured as training samples (greedy
+would mislead: it moves by drift).
 
-python benchmarks/train.py --in-process --steps 80 [--json FILE]
+python benchmarks/train.py --in-process --both [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import os
 import random
 import sys
@@ -27,9 +29,22 @@ sys.path.insert(0, str(POLICY))
 
 TASKS = 8
 GROUP = 8
+FLAT_POINTS = 7
+"""Two standard deviations of a difference between two evaluations of 384 problems."""
 
 
-async def in_process(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True)
+class Learnt:
+    before: float
+    after: float
+    spent: dict[str, float]
+    """Seconds, by what for."""
+    tokens: int
+    worst: float
+    """Largest difference of a captured log-probability from the trainer's."""
+
+
+async def in_process(options: argparse.Namespace, control: bool) -> Learnt:
     from conversation import MODEL, make_renderer
     from play import play_groups, success
     from problems import STORIES, problems
@@ -70,7 +85,7 @@ async def in_process(options: argparse.Namespace) -> int:
             rows = await play_groups(engine, renderer, batch, GROUP, f"step-{step}")
             sampled_tokens += sum(row.n_trained for row in rows)
             spent["sampling"] += time.perf_counter() - clock
-            if options.control:
+            if control:
                 for row in rows:
                     row.reward = float(chance.random() < 0.5)
             clock = time.perf_counter()
@@ -82,9 +97,9 @@ async def in_process(options: argparse.Namespace) -> int:
                 line(step, now, report, time.perf_counter() - started)
         after = await evaluate("after")
     print("\nby story: " + " ".join(f"{value:.0%}" for value in by_story.values()))
-    summary(before, after, spent, options.steps, sampled_tokens, worst)
-    write(before, after, spent, options, sampled_tokens, worst)
-    return 0
+    learnt = Learnt(before, after, spent, sampled_tokens, worst)
+    summary(learnt, options.steps)
+    return learnt
 
 
 def setting(options: argparse.Namespace) -> Any:
@@ -114,34 +129,35 @@ def line(step: int, now: float, report: Any, took: float) -> None:
     print(f"{step:4d}  {now:6.1%}  {bar:<40}{detail}", flush=True)
 
 
-def summary(
-    before: float, after: float, spent: dict[str, float], steps: int, tokens: int, worst: float
-) -> None:
+def summary(learnt: Learnt, steps: int) -> None:
+    spent = learnt.spent
     for name in ("sampling", "training"):
         print(f"{name:<12}{spent[name]:8.1f} s  {spent[name] / steps:6.2f} s a step")
     print(f"{'evaluation':<12}{spent['evaluation']:8.1f} s")
-    print(f"sampled {tokens} tokens, {tokens / spent['sampling']:.0f} tokens/s while sampling")
-    print(f"largest |captured - trainer| log-probability of the run: {worst:.1e}")
+    speed = learnt.tokens / spent["sampling"]
+    print(f"sampled {learnt.tokens} tokens, {speed:.0f} tokens/s while sampling")
+    print(f"largest |captured - trainer| log-probability of the run: {learnt.worst:.1e}")
     print(gpu_memory(), end="")
-    print(f"held-out success: {before:.1%} -> {after:.1%}")
+    print(f"held-out success: {learnt.before:.1%} -> {learnt.after:.1%}", flush=True)
 
 
-def write(
-    before: float,
-    after: float,
-    spent: dict[str, float],
-    options: argparse.Namespace,
-    tokens: int,
-    worst: float,
-) -> None:
-    found = report.Report()
-    name = f"held-out success after {options.steps} steps, engine and trainer alone"
-    found.row(name, "%", 100 * after, peers={"before": 100 * before}, higher=True)
-    for part in ("sampling", "training"):
-        found.row(f"{part}, a step", "s", spent[part] / options.steps)
-    found.row("sampled tokens/s", "/s", tokens / spent["sampling"], higher=True)
-    name = "captured and trainer log-probabilities, largest difference"
-    found.row(name, "", worst, aim=1e-4)
+def write(learnt: Learnt | None, control: Learnt | None, options: argparse.Namespace) -> None:
+    found, steps = report.Report(), options.steps
+    if learnt is not None:
+        name = f"held-out success after {steps} steps, engine and trainer alone"
+        more = {"peers": {"before": 100 * learnt.before}, "higher": True}
+        found.row(name, "%", 100 * learnt.after, aim=90, **more)
+        for part in ("sampling", "training"):
+            found.row(f"{part}, a step", "s", learnt.spent[part] / steps)
+        speed = learnt.tokens / learnt.spent["sampling"]
+        found.row("sampled tokens/s", "/s", speed, higher=True)
+        name = "captured and trainer log-probabilities, largest difference"
+        found.row(name, "", learnt.worst, aim=1e-4)
+    if control is not None:
+        name = f"random rewards: change of held-out success in {steps} steps, either way"
+        peers = {"before, %": 100 * control.before, "after, %": 100 * control.after}
+        change = abs(100 * (control.after - control.before))
+        found.row(name, "points", change, aim=FLAT_POINTS, peers=peers)
     found.write(options.json)
 
 
@@ -158,13 +174,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--in-process", action="store_true", help="engine and trainer alone")
     parser.add_argument("--control", action="store_true", help="random rewards: must stay flat")
-    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--both", action="store_true", help="with rewards, then with random ones")
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lr", type=float, default=8e-4)
     parser.add_argument("--kl", type=float, default=0.03, help="weight of the pull to the start")
     parser.add_argument("--normalise", default="token", choices=["rollout", "token"])
     parser.add_argument("--batch-tokens", type=int, default=8192)
-    parser.add_argument("--evaluate", type=int, default=192, help="held-out problems")
+    parser.add_argument("--evaluate", type=int, default=384, help="held-out problems")
     parser.add_argument("--every", type=int, default=10, help="steps between evaluations")
     parser.add_argument("--threads", type=int, default=0, help="0: as torch chooses")
     parser.add_argument("--device", default=None)
@@ -175,7 +192,11 @@ def main() -> int:
         import torch
 
         torch.set_num_threads(options.threads)
-    return asyncio.run(in_process(options))
+    learnt = None if options.control else asyncio.run(in_process(options, control=False))
+    both = options.control or options.both
+    control = asyncio.run(in_process(options, control=True)) if both else None
+    write(learnt, control, options)
+    return 0
 
 
 if __name__ == "__main__":

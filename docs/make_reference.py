@@ -27,7 +27,7 @@ from agentcore_rl_toolkit.cli.app import app
 from agentcore_rl_toolkit.trainer import config, setting
 
 TARGET = Path(__file__).with_name("reference.md")
-MODULES = ["gateway", "collect", "sandbox"]
+MODULES = ["gateway", "collect", "sandbox", "backends.slime"]
 """With a public door of their own, besides the toolkit's."""
 SECTIONS = [
     ("agent", config.AgentConfig),
@@ -59,7 +59,7 @@ TAIL = """
 | `ART_ADMIN_TOKEN` | `art gateway serve` | admin token, in place of a new one |
 | `ART_DASHBOARD_TOKEN` | `art dashboard` | token of the page beyond loopback |
 | `AWS_ENDPOINT_URL`, `AWS_ENDPOINT_URL_BEDROCK_AGENTCORE` | client, `art` | URL of the local runtime, in place of the one that is found |
-| `ART_ISOLATION`, `ART_NETWORK`, `ART_ALLOW`, `ART_PYTHON`, `ART_ZYGOTE`, `ART_FREEZE_S` | local runtime | settings of one agent, given with `art deploy --local --env`; see [Local runtime](local-runtime.md#settings-of-an-agent) |
+| `ART_ISOLATION`, `ART_NETWORK`, `ART_ALLOW`, `ART_PYTHON`, `ART_ZYGOTE`, `ART_FREEZE_S`, `ART_LIMITS`, `ART_INIT_S` | local runtime | settings of one agent, given with `art deploy --local --env`; see [Local runtime](local-runtime.md#settings-of-an-agent) |
 
 ## Limits
 
@@ -143,6 +143,7 @@ def call(name: str, value: Any) -> str:
         return name
     signature = re.sub(r"\(self(, )?", "(", signature)
     signature = re.sub(r"<factory>|<object object at [^>]*>", "…", signature)
+    signature = re.sub(r"ForwardRef\(\"?([^()\"]*)\"?\)", r"\1", signature)
     signature = re.sub(r"frozenset\(\{([^}]*)\}\)", in_order, signature)
     signature = re.sub(r"(?:[a-z_]+\.)+([A-Z])", r"\1", signature)  # types by their own names
     if len(name) + len(signature) <= 96:

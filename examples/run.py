@@ -28,6 +28,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ENTRY = "rl_app.py"
+WIDTH = 80
+"""Of a task's name on the screen."""
 INIT_S = 120.0
 """For the imports of a framework on a machine that is busy."""
 Reply = Callable[[dict[str, Any]], tuple[str, Sequence[tuple[str, Any]]]]
@@ -39,12 +41,21 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=2)
     options = parser.parse_args()
     started = time.perf_counter()
+    print(
+        f"{options.name} on a local runtime; a script plays the model\n\nreward  task", flush=True
+    )
     rewards = []
     for label, reward in rollouts(options.name, options.concurrency):
-        print(f"{label:<40.40} {reward}", flush=True)
+        shown = label if len(label) <= WIDTH else f"{label[: WIDTH - 1]}…"
+        print(f"{reward if isinstance(reward, float) else 'failed':<7} {shown}", flush=True)
+        if not isinstance(reward, float):
+            print(f"        {reward}", flush=True)
         rewards.append(reward)
-    print(f"{len(rewards)} rollouts in {time.perf_counter() - started:.0f} s")
-    return 0 if rewards and all(reward == 1.0 for reward in rewards) else 1
+    solved = sum(reward == 1.0 for reward in rewards)
+    print(f"\n{solved} of {len(rewards)} solved in {time.perf_counter() - started:.0f} s")
+    if solved == len(rewards):
+        print(f"With a model of your own: examples/{options.name}/README.md and its evaluate.py")
+    return 0 if rewards and solved == len(rewards) else 1
 
 
 def names() -> list[str]:

@@ -269,6 +269,24 @@ def test_without_a_location_the_answer_is_that_of_a_production_app(
         theirs.close()
 
 
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["def", "async def"])
+def test_a_production_handler_that_exits_is_an_error_and_the_app_goes_on(
+    live: Any, asynchronous: bool
+) -> None:
+    def plain(payload: dict[str, Any]) -> dict[str, Any]:
+        if "exit" in payload:
+            sys.exit(payload["exit"])
+        return {"said": "hello"}
+
+    async def awaited(payload: dict[str, Any]) -> dict[str, Any]:
+        return plain(payload)
+
+    agent = live(awaited if asynchronous else plain)
+    status, said = agent.post({"exit": 5})
+    assert (status, said) == (500, {"error": "the handler raised SystemExit(5)"})
+    assert agent.post({}) == (200, {"said": "hello"})
+
+
 def test_moto_as_the_store_holds_the_same_result(
     live: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ python train.py tinker \
   training.learning_rate=2e-5 \
   training.max_length=32768 \
   validation.group_size=1 \
-  sampling.train.temperature=1.0 \
+  rllm.rollout.train.temperature=1.0 \
   data.max_prompt_length=30720 \
   data.max_response_length=2048 \
   data.train_batch_size=64 \

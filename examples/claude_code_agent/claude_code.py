@@ -8,12 +8,16 @@ is, it learns from its own variables.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
+HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 900.0
+PR_SET_DUMPABLE = 4
 OPTIONS = ("--output-format", "text", "--dangerously-skip-permissions")
 
 
@@ -54,3 +58,9 @@ def claude(prompt: str, folder: Path, model: str, base_url: str, api_key: str) -
         tail = (done.stdout + done.stderr).strip()[-500:]
         raise RuntimeError(f"Claude Code ended with {done.returncode}: {tail}")
     return done.stdout.strip()
+
+
+def conceal() -> None:
+    """The command is the same user: it shall not read this process, nor plant modules."""
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)
+    sys.path[:] = [place for place in sys.path if place not in ("", str(HERE))]

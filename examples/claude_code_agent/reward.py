@@ -1,7 +1,8 @@
 """The reward: the repository's functions, called from outside, give what they should.
 
-The calls go to a process that has the agent's code; the results are compared here. So nothing that
-the agent writes, tests included, ever holds or decides what is right.
+The tests come with the payload: calls and their right results. The calls go to a process that has
+the agent's code; the results are compared here. So nothing that the agent reads or writes, tests
+included, ever holds or decides what is right.
 """
 
 from __future__ import annotations
@@ -10,28 +11,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from agentcore_rl_toolkit import RewardFunction
 
 TIMEOUT_S = 20.0
-CHECKS: dict[str, list[tuple[str, list[Any], Any]]] = {
-    "roman": [
-        ("to_roman", [4], "IV"),
-        ("to_roman", [9], "IX"),
-        ("to_roman", [1666], "MDCLXVI"),
-        ("to_roman", [1990], "MCMXC"),
-        ("to_roman", [444], "CDXLIV"),
-        ("to_roman", [3999], "MMMCMXCIX"),
-    ],
-    "wallet": [
-        ("split", [100, 4], [25, 25, 25, 25]),
-        ("split", [101, 3], [34, 34, 33]),
-        ("split", [2, 5], [1, 1, 0, 0, 0]),
-        ("split", [1000, 7], [143, 143, 143, 143, 143, 143, 142]),
-    ],
-}
 CALL = """
 import importlib, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -45,8 +31,14 @@ print("\\n" + json.dumps(results))
 class RepoReward(RewardFunction):
     """1.0 when every call gives the right result, else 0.0."""
 
-    def __call__(self, *, folder: Path | None = None, repo: str = "", **_: Any) -> float:
-        checks = CHECKS.get(repo)
+    def __call__(
+        self,
+        *,
+        folder: Path | None = None,
+        repo: str = "",
+        checks: Sequence[tuple[str, list[Any], Any]] = (),
+        **_: Any,
+    ) -> float:
         if folder is None or not checks:
             return 0.0
         asked = [[name, arguments] for name, arguments, _ in checks]

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from claude_code import claude
+from claude_code import claude, conceal
 from reward import RepoReward
 
 from agentcore_rl_toolkit import AgentCoreRLApp
@@ -17,6 +17,7 @@ app = AgentCoreRLApp()
 @app.rollout_entrypoint
 def invoke(payload):
     cfg = payload["_rollout"]
+    conceal()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / payload["repo"]
         shutil.copytree(REPOS / payload["repo"], folder)
@@ -27,7 +28,7 @@ def invoke(payload):
             cfg["base_url"].removesuffix("/v1"),  # the gateway speaks Anthropic's dialect beside it
             cfg.get("api_key", "EMPTY"),
         )
-        score = RepoReward()(folder=folder, repo=payload["repo"])
+        score = RepoReward()(folder=folder, repo=payload["repo"], checks=payload["checks"])
     return {"rewards": score, "response": response}
 
 

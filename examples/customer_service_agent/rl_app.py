@@ -30,7 +30,7 @@ def invoke(payload):
         user_model = payload.get("user_model_id", "user")
         said = converse(agent, Customer(client, user_model, payload["instruction"]))
     reward = ServiceReward()(
-        data=airline.data, said=said, actions=payload["actions"], outputs=payload["outputs"]
+        airline=airline, said=said, actions=payload["actions"], outputs=payload["outputs"]
     )
     return {"rewards": reward, "said": said, "metrics": {"exchanges": len(said)}}
 

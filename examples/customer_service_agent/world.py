@@ -1,12 +1,14 @@
 """A small airline: its database, and the tools of whoever serves its customers.
 
 Tools do what they are told: whether something is allowed is the agent's to know (``POLICY``).
-Every conversation has a database of its own, made by ``Airline()``.
+Every conversation has a database of its own, made by ``Airline()``, and a log of what was done or
+tried to it: a change that was refused, or taken back, is in the log all the same.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +20,9 @@ POLICY = """You serve the customers of a small airline.
 - A bag costs 30, paid from the customer's balance. At most 3 bags on a reservation.
 - A flight that was cancelled by us earns a voucher of 50 for each passenger, if asked for.
 - What you may not do yourself, you hand to a colleague with transfer_to_human, once.
-- Say amounts as plain numbers. One thing at a time, and only what the customer wants."""
+- An amount that the customer asks for goes on record with put_on_record, once, before you say it.
+- Say amounts as plain numbers. One thing at a time, and only what the customer wants.
+- Find out first, act then: whatever you change, or try to, cannot be taken back."""
 
 
 def _flight(origin: str, to: str, date: str, price: int, state: str = "on time") -> Any:
@@ -51,14 +55,29 @@ DATA: dict[str, Any] = {
         "D4MN": _reservation("dora_m", "GL103", passengers=2, fare="basic", insured=True),
     },
     "transfers": [],
+    "records": [],
 }  # fmt: skip
+Action = tuple[str, dict[str, Any]]
+Method = Callable[..., str]
+
+
+def logged(method: Method) -> Method:
+    """A tool that changes the database: the call is in the log before anything happens."""
+
+    @functools.wraps(method)
+    def call(self: Airline, **arguments: Any) -> str:
+        self.actions.append((method.__name__, arguments))
+        return method(self, **arguments)
+
+    return call
 
 
 class Airline:
-    """One conversation's database and tools. A tool answers text, also when it refuses."""
+    """One conversation's database and tools. A tool answers text; what it refuses, it raises."""
 
     def __init__(self) -> None:
         self.data: dict[str, Any] = copy.deepcopy(DATA)
+        self.actions: list[Action] = []
 
     def get_customer(self, customer_id: str) -> str:
         """Name, balance and vouchers of a customer, and the ids of the reservations.
@@ -98,6 +117,7 @@ class Airline:
         flights = self.data["flights"].items()
         return json.dumps({k: f for k, f in flights if (f["from"], f["to"], f["date"]) == wanted})
 
+    @logged
     def change_flight(self, reservation_id: str, flight: str) -> str:
         """Books a reservation on another flight; the difference in price goes by the balance.
 
@@ -111,6 +131,7 @@ class Airline:
         reservation["flight"] = flight
         return "changed"
 
+    @logged
     def add_bags(self, reservation_id: str, bags: int) -> str:
         """Adds bags to a reservation, 30 each.
 
@@ -125,6 +146,7 @@ class Airline:
         reservation["bags"] += bags
         return "added"
 
+    @logged
     def cancel_reservation(self, reservation_id: str) -> str:
         """Cancels a reservation and pays its price back to the balance.
 
@@ -139,6 +161,7 @@ class Airline:
         reservation["state"] = "cancelled"
         return "cancelled"
 
+    @logged
     def give_voucher(self, customer_id: str, amount: int) -> str:
         """Gives a customer a voucher.
 
@@ -149,6 +172,7 @@ class Airline:
         self._one("customers", customer_id)["vouchers"].append(amount)
         return "given"
 
+    @logged
     def transfer_to_human(self, customer_id: str) -> str:
         """Hands the customer to a colleague.
 
@@ -159,10 +183,22 @@ class Airline:
         self.data["transfers"].append(customer_id)
         return "a colleague takes over"
 
+    @logged
+    def put_on_record(self, customer_id: str, amount: int) -> str:
+        """Notes an amount that the customer is told. A record cannot be taken back.
+
+        Args:
+            customer_id: Such as "anna_k".
+            amount: The one that was asked for.
+        """
+        self._one("customers", customer_id)
+        self.data["records"].append([customer_id, amount])
+        return "noted"
+
     def tools(self) -> list[Callable[..., str]]:
         chosen = (self.get_customer, self.get_reservation, self.get_flight, self.search_flights)
         return [*chosen, self.change_flight, self.add_bags, self.cancel_reservation,
-                self.give_voucher, self.transfer_to_human]  # fmt: skip
+                self.give_voucher, self.transfer_to_human, self.put_on_record]  # fmt: skip
 
     def _one(self, table: str, key: str) -> dict[str, Any]:
         found = self.data[table].get(key)

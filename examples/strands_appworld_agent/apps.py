@@ -8,25 +8,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import secrets
 from typing import Any
 
-PASSWORDS = {"wallet": "w-7741", "music": "m-2093"}
-DATA: dict[str, Any] = {
-    "balance": 300,
-    "transactions": [
-        {"id": 1, "from": "me", "to": "mia@mail", "amount": 18, "note": "cinema"},
-        {"id": 2, "from": "leo@mail", "to": "me", "amount": 40, "note": "loan"},
-        {"id": 3, "from": "me", "to": "mia@mail", "amount": 27, "note": "dinner"},
-        {"id": 4, "from": "me", "to": "leo@mail", "amount": 9, "note": "cinema"},
-        {"id": 5, "from": "zoe@mail", "to": "me", "amount": 65, "note": "loan"},
-        {"id": 6, "from": "zoe@mail", "to": "me", "amount": 12, "note": "dinner"},
-    ],
-    "contacts": {"Mia": "mia@mail", "Leo": "leo@mail", "Zoe": "zoe@mail"},
-    "songs": {"1": "Blue Door", "2": "Night Bus", "3": "Blue Doors", "4": "Harbour"},
-    "playlists": {"Run": ["2"], "Sleep": ["4", "1"]},
-    "answer": None,
-    "completed": False,
-}
+APPS = ("supervisor", "api_docs", "contacts", "wallet", "music")
+PAGE = 4
 
 
 class AppError(Exception):
@@ -36,8 +22,11 @@ class AppError(Exception):
 class Phone:
     """The method ``{app}_{name}`` is the API ``apis.{app}.{name}``."""
 
-    def __init__(self) -> None:
-        self.data: dict[str, Any] = copy.deepcopy(DATA)
+    def __init__(self, data: dict[str, Any]) -> None:
+        """``data``: passwords, contacts, balance, transactions, songs, playlists."""
+        self.data: dict[str, Any] = copy.deepcopy(data)
+        self.completed, self.answer = False, None
+        self._tokens = {app: secrets.token_hex(8) for app in self.data["passwords"]}
 
     def call(self, app: str, name: str, arguments: dict[str, Any]) -> Any:
         function = self.apis().get((app, name))
@@ -51,7 +40,7 @@ class Phone:
 
     def apis(self) -> dict[tuple[str, str], Any]:
         found = {}
-        for app in ("supervisor", "api_docs", "contacts", "wallet", "music"):
+        for app in APPS:
             for full in vars(Phone):
                 if full.startswith(f"{app}_"):
                     found[app, full.removeprefix(f"{app}_")] = getattr(self, full)
@@ -59,11 +48,12 @@ class Phone:
 
     def supervisor_show_account_passwords(self) -> Any:
         """The passwords of the accounts."""
-        return [{"account_name": app, "password": word} for app, word in PASSWORDS.items()]
+        words = self.data["passwords"]
+        return [{"account_name": app, "password": word} for app, word in words.items()]
 
     def supervisor_complete_task(self, answer: Any = None) -> Any:
         """Says that the task is done, with the answer if it asks for one."""
-        self.data |= {"answer": answer, "completed": True}
+        self.completed, self.answer = True, answer
         return "completed"
 
     def api_docs_show_app_descriptions(self) -> Any:
@@ -91,7 +81,7 @@ class Phone:
     def wallet_show_transactions(self, access_token: str, page: int = 0) -> Any:
         """Transactions, four a page; the page after the last one is empty."""
         self._check("wallet", access_token)
-        return self.data["transactions"][4 * page : 4 * page + 4]
+        return self.data["transactions"][PAGE * page : PAGE * page + PAGE]
 
     def wallet_send_money(self, access_token: str, to: str, amount: int, note: str = "") -> Any:
         """Sends money to an address."""
@@ -127,10 +117,10 @@ class Phone:
         return "added"
 
     def _login(self, app: str, password: str) -> str:
-        if password != PASSWORDS[app]:
+        if password != self.data["passwords"][app]:
             raise AppError("the password is wrong")
-        return f"{app}-token"
+        return self._tokens[app]
 
     def _check(self, app: str, token: str) -> None:
-        if token != f"{app}-token":
+        if token != self._tokens[app]:
             raise AppError(f"log in first: apis.{app}.login")

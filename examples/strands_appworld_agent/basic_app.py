@@ -24,7 +24,7 @@ def invoke(payload):
         client_args={"base_url": os.environ["MODEL_URL"], "api_key": os.environ["MODEL_KEY"]},
         model_id=os.environ["MODEL_ID"],
     )
-    with closing(make_world(payload["task_id"])) as world:
+    with closing(make_world(payload)) as world:
 
         @tool
         def execute(code: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
-from world import TASKS, load_task_ids
+from tasks import rows
 
 LOOK = "print(apis.api_docs.show_app_descriptions())"
 LOGIN = """accounts = apis.supervisor.show_account_passwords()
@@ -16,51 +17,54 @@ print(apis.wallet.show_transactions(access_token=wallet))"""
 ALL = """every, page = [], 0
 while found := apis.wallet.show_transactions(access_token=wallet, page=page):
     every, page = every + found, page + 1
-mia = apis.contacts.search(name="Mia")
 """
-STEPS = {
-    "paid_to_mia": [
-        LOOK,
-        LOGIN,
-        ALL + "total = sum(t['amount'] for t in every if t['to'] == mia)\n"
-        "apis.supervisor.complete_task(answer=total)",
-    ],
-    "lunch": [
-        LOGIN,
-        "mia = apis.contacts.search(name='Mia')\n"
-        "apis.wallet.send_money(access_token=wallet, to=mia, amount=25, note='lunch')\n"
-        "apis.supervisor.complete_task()",
-    ],
-    "blue_door": [
-        LOGIN,
-        "songs = apis.music.search_songs(query='Blue Door')\n"
-        "song = next(key for key, title in songs.items() if title == 'Blue Door')\n"
-        "apis.music.add_song(access_token=music, playlist='Run', song_id=song)\n"
-        "apis.supervisor.complete_task()",
-    ],
-    "loans": [
-        LOGIN,
-        ALL + "loans = [t for t in every if t['to'] == 'me' and t['note'] == 'loan']\n"
-        "for t in loans:\n"
-        "    apis.wallet.send_money(access_token=wallet, to=t['from'], amount=t['amount'],\n"
-        "                           note='thanks')\n"
-        "apis.supervisor.complete_task(answer=sum(t['amount'] for t in loans))",
-    ],
+PAID = (
+    ALL
+    + """address = apis.contacts.search(name="{0}")
+total = sum(t["amount"] for t in every if t["to"] == address)
+apis.supervisor.complete_task(answer=total)"""
+)
+SEND = """address = apis.contacts.search(name="{0}")
+apis.wallet.send_money(access_token=wallet, to=address, amount={1}, note="{2}")
+apis.supervisor.complete_task()"""
+SONG = """songs = apis.music.search_songs(query="{0}")
+song = next(key for key, title in songs.items() if title == "{0}")
+apis.music.add_song(access_token=music, playlist="{1}", song_id=song)
+apis.supervisor.complete_task()"""
+LOANS = (
+    ALL
+    + """loans = [t for t in every if t["to"] == "me" and t["note"] == "loan"]
+for t in loans:
+    apis.wallet.send_money(access_token=wallet, to=t["from"], amount=t["amount"], note="thanks")
+apis.supervisor.complete_task(answer=sum(t["amount"] for t in loans))"""
+)
+CODES = {
+    r"paid to (\w+) in all": PAID,
+    r"Send (\w+) (\d+) with the note '(\w+)'": SEND,
+    r"Add '([\w ]+)' to my playlist '(\w+)'": SONG,
+    r"Pay every loan back": LOANS,
 }
 
 
+def steps(instruction: str) -> list[str]:
+    for pattern, code in CODES.items():
+        if found := re.search(pattern, instruction):
+            for number, word in enumerate(found.groups()):
+                code = code.replace(f"{{{number}}}", word)
+            return [LOOK, LOGIN, code]
+    raise ValueError(f"the oracle does not know what to do with {instruction!r}")
+
+
 def tasks() -> Iterator[dict[str, Any]]:
-    for task_id in load_task_ids():
-        yield {"task_id": task_id}
+    return rows()
 
 
 def label(task: dict[str, Any]) -> str:
-    return str(task["task_id"])
+    return str(task["instruction"])
 
 
 def reply(request: dict[str, Any]) -> tuple[str, list[tuple[str, dict[str, str]]]]:
     messages = request["messages"]
-    asked = str(next(m["content"] for m in messages if m["role"] == "user"))
-    steps = next(STEPS[name] for name, task in TASKS.items() if task.instruction[:20] in asked)
+    codes = steps(str(next(m["content"] for m in messages if m["role"] == "user")))
     done = sum(m["role"] == "tool" for m in messages)
-    return ("", [("execute", {"code": steps[done]})]) if done < len(steps) else ("It is done.", [])
+    return ("", [("execute", {"code": codes[done]})]) if done < len(codes) else ("It is done.", [])

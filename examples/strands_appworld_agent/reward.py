@@ -1,4 +1,4 @@
-"""The reward of the app agent: the share of the world's own checks, all or nothing by choice."""
+"""The reward of the app agent: the world's own checks, all of them or nothing."""
 
 from __future__ import annotations
 

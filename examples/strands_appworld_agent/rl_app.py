@@ -5,7 +5,7 @@ from contextlib import closing
 from reward import AppReward
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
-from world import make_world
+from world import conceal, make_world
 
 from agentcore_rl_toolkit import AgentCoreRLApp
 
@@ -27,7 +27,8 @@ def invoke(payload):
         model_id=cfg["model_id"],
         params=cfg.get("sampling_params"),
     )
-    with closing(make_world(payload["task_id"])) as world:
+    conceal()
+    with closing(make_world(payload)) as world:
 
         @tool
         def execute(code: str) -> str:

@@ -1,11 +1,15 @@
-"""A task's world: AppWorld's where its package and data are, else the small one with its interface.
+"""A task's world: AppWorld's where a task is AppWorld's, else the small one with its interface.
 
 Used of both: ``task.instruction``, ``execute(code)``, ``task_completed()``, ``evaluate()`` with
-``pass_count`` and ``num_tests``, ``close()``, and ``load_task_ids``.
+``pass_count`` and ``num_tests``, ``close()``.
+
+The small world's data and ground truth come with the payload and stay in this process: the model's
+code runs in another one, which only asks for API calls.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -13,8 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,48 +25,44 @@ from apps import AppError, Phone
 
 TIMEOUT_S = 30.0
 MAX_CHARS = 8000
-Call = tuple[str, str, dict[str, Any]]
+HERE = Path(__file__).resolve().parent
+PR_SET_DUMPABLE = 4
 
 
 @dataclass(frozen=True)
 class Task:
+    id: str
     instruction: str
-    actions: Sequence[Call] = ()
-    """What a right solution changes."""
-    answer: Any = None
 
 
-def _send(to: str, amount: int, note: str) -> Call:
-    sent = {"access_token": "wallet-token", "to": to, "amount": amount, "note": note}
-    return "wallet", "send_money", sent
+@dataclass
+class TestTracker:
+    """What holds and what does not, as AppWorld tells it."""
 
+    passes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
-_ADD = {"access_token": "music-token", "playlist": "Run", "song_id": "1"}
-TASKS = {
-    "paid_to_mia": Task("How much have I paid to Mia in all?", answer=45),
-    "lunch": Task("Send Mia 25 with the note 'lunch'.", [_send("mia@mail", 25, "lunch")]),
-    "blue_door": Task("Add 'Blue Door' to my playlist 'Run'.", [("music", "add_song", _ADD)]),
-    "loans": Task(
-        "Pay every loan back that people sent me with the note 'loan', oldest first, the same "
-        "amount with the note 'thanks'. Then tell me how much that was in all.",
-        [_send("leo@mail", 40, "thanks"), _send("zoe@mail", 65, "thanks")],
-        105,
-    ),
-}
+    def case(self, requirement: str, holds: bool) -> None:
+        (self.passes if holds else self.failures).append(requirement)
 
+    @property
+    def pass_count(self) -> int:
+        return len(self.passes)
 
-@dataclass(frozen=True)
-class Evaluation:
-    pass_count: int
-    num_tests: int
+    @property
+    def num_tests(self) -> int:
+        return len(self.passes) + len(self.failures)
 
 
 class SmallWorld:
     """Holds the data and the checks; the model's code runs in another process."""
 
-    def __init__(self, task_id: str, **_: Any) -> None:
-        self.task = TASKS[task_id]
-        self.phone = Phone()
+    def __init__(
+        self, task_id: str, instruction: str, phone: dict[str, Any], ground_truth: dict[str, Any]
+    ) -> None:
+        self.task = Task(task_id, instruction)
+        self.phone = Phone(phone)
+        self._answer, self._right = ground_truth["answer"], {**phone, **ground_truth["changed"]}
         self._folder = tempfile.TemporaryDirectory()
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -73,31 +72,28 @@ class SmallWorld:
         try:
             self._write({"code": code})
             while "output" not in (said := self._read(deadline)):
-                self._write(self._answer(said["call"]))
+                self._write(self._reply(said["call"]))
         except (OSError, ValueError, KeyError, TypeError):
             self._stop()
             return "error: the code ended or broke the interpreter, which starts anew"
         return str(said["output"])[:MAX_CHARS] or "done"
 
     def task_completed(self) -> bool:
-        return bool(self.phone.data["completed"])
+        return self.phone.completed
 
-    def evaluate(self) -> Evaluation:
-        """Three checks: completed, the answer, and data as a right solution leaves it."""
-        right = Phone()
-        for app, name, arguments in self.task.actions:
-            right.call(app, name, arguments)
-        mine, expected = dict(self.phone.data), dict(right.data)
-        answer = mine.pop("answer")
-        checks = [mine.pop("completed"), _same(answer, self.task.answer)]
-        expected.pop("completed"), expected.pop("answer")
-        return Evaluation(sum([*checks, mine == expected]), 3)
+    def evaluate(self) -> TestTracker:
+        """The answer, and every table of the phone as a right solution leaves it."""
+        tests = TestTracker()
+        tests.case("the answer is right", _same(self.phone.answer, self._answer))
+        for table, right in self._right.items():
+            tests.case(f"{table} are as they should be", self.phone.data[table] == right)
+        return tests
 
     def close(self) -> None:
         self._stop()
         self._folder.cleanup()
 
-    def _answer(self, call: list[Any]) -> dict[str, Any]:
+    def _reply(self, call: list[Any]) -> dict[str, Any]:
         try:
             app, name, arguments = call
             return {"result": self.phone.call(str(app), str(name), dict(arguments))}
@@ -107,7 +103,7 @@ class SmallWorld:
     def _write(self, message: dict[str, Any]) -> None:
         if self._child is None:
             self._child = subprocess.Popen(
-                [sys.executable, "-I", str(Path(__file__).with_name("repl.py"))],
+                [sys.executable, "-I", str(HERE / "repl.py")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -151,18 +147,19 @@ def _same(answer: Any, right: Any) -> bool:
     return str(answer).strip() == str(right) if right is not None else answer in (None, "")
 
 
-def make_world(task_id: str) -> Any:
-    if task_id in TASKS:
-        return SmallWorld(task_id)
+def make_world(row: dict[str, Any]) -> Any:
+    """Of a payload: with a phone it is the small world's, else AppWorld's."""
+    if "phone" in row:
+        truth = row.get("ground_truth") or {"answer": None, "changed": {}}
+        return SmallWorld(row["task_id"], row["instruction"], row["phone"], truth)
     from appworld import AppWorld
 
-    return AppWorld(task_id=task_id, experiment_name="agentcore")
+    # A server of AppWorld's outside the session, so that code and ground truth are not in it.
+    url = os.environ.get("APPWORLD_ENVIRONMENT_URL")
+    return AppWorld(task_id=row["task_id"], experiment_name="agentcore", remote_environment_url=url)
 
 
-def load_task_ids(split: str | None = None) -> list[str]:
-    """The small world's tasks, or those of one of AppWorld's splits (``train``, ``dev``, …)."""
-    if split is None:
-        return list(TASKS)
-    from appworld import load_task_ids as theirs
-
-    return list(theirs(split))
+def conceal() -> None:
+    """The model's code is the same user: it shall not read this process, nor plant modules."""
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)
+    sys.path[:] = [place for place in sys.path if place not in ("", str(HERE))]

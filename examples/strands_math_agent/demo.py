@@ -149,7 +149,11 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    from agentcore_rl_toolkit.errors import ToolkitError
+
     try:
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit("\nstopped; nothing is left running")
+    except ToolkitError as error:
+        sys.exit(f"error: {error}")

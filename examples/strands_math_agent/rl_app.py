@@ -23,6 +23,7 @@ def invoke(payload):
         client_args={"base_url": cfg["base_url"], "api_key": cfg.get("api_key", "EMPTY")},
         model_id=cfg["model_id"],
         params=cfg.get("sampling_params"),
+        stream=False,
     )
     agent = Agent(model, tools=TOOLS, system_prompt=SYSTEM_PROMPT, callback_handler=None)
     response = str(agent(payload["prompt"]))

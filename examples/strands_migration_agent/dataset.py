@@ -25,9 +25,14 @@ PROMPT = (
 
 
 def shipped() -> Iterator[dict[str, Any]]:
-    """The payloads of the three projects that come with the example."""
+    """The payloads of the three projects that come with the example.
+
+    Each brings the reward's own tests: ``checks`` is not deployed, and they are in no file there.
+    """
     for name in PROJECTS:
-        yield {"prompt": PROMPT, "repo_uri": f"projects/{name}"}
+        folder = HERE / "checks" / name
+        tests = {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*.java")}
+        yield {"prompt": PROMPT, "repo_uri": f"projects/{name}", "held_out": tests}
 
 
 def tasks(source: str) -> Iterator[dict[str, Any]]:

@@ -1,11 +1,12 @@
 """The reward of the migration agent: a real build for Java 17, and tests that still pass.
 
-The tests are copies from before the agent began, and for the shipped projects also ones from
-``checks`` that the agent's folder never had, with inputs drawn when they run.
+The tests are copies from before the agent began, and for the shipped projects also ones that come
+with the payload, which no file of the session has, with inputs drawn when they run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,17 @@ from java import Original, Verdict, judge
 from agentcore_rl_toolkit import RewardFunction
 
 FOR_BUILDING = 0.2
-CHECKS = {
-    folder.name: {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.java")}
-    for folder in (Path(__file__).resolve().parent / "checks").iterdir()
-}
-"""In memory from the start: what happens to the files later does not matter."""
 
 
 class MigrationReward(RewardFunction):
     """0 without a build for Java 17; with it 0.2, and the rest by the share of tests passed."""
 
-    def __init__(self, folder: Path, num_test_cases: int = 0) -> None:
+    def __init__(
+        self, folder: Path, num_test_cases: int = 0, held_out: Mapping[str, str] | None = None
+    ) -> None:
         """Before the agent starts: keeps what it must not change."""
-        self.original = Original.of(folder, CHECKS.get(folder.name))
+        tests = {name: text.encode() for name, text in (held_out or {}).items()}
+        self.original = Original.of(folder, tests)
         self.num_test_cases = num_test_cases
         self.verdict = Verdict()
 

@@ -7,7 +7,7 @@ from dataset import load_metadata, load_repo
 from reward import MigrationReward
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
-from tools import Workspace
+from tools import Workspace, conceal
 
 from agentcore_rl_toolkit import AgentCoreRLApp
 
@@ -29,10 +29,13 @@ def invoke(payload):
         model_id=cfg["model_id"],
         params=cfg.get("sampling_params"),
     )
+    conceal()
     metadata = load_metadata(payload.get("metadata_uri"))
     with tempfile.TemporaryDirectory() as scratch:
         workspace = Workspace(load_repo(payload["repo_uri"], Path(scratch)))
-        reward = MigrationReward(workspace.folder, metadata.get("num_test_cases", 0))
+        reward = MigrationReward(
+            workspace.folder, metadata.get("num_test_cases", 0), payload.get("held_out")
+        )
         tools = [tool(each) for each in workspace.tools()]
         agent = Agent(model, tools=tools, system_prompt=SYSTEM_PROMPT, callback_handler=None)
         prompt = payload["prompt"].format(

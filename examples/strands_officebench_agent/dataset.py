@@ -1,28 +1,24 @@
-"""Tasks in OfficeBench's layout, and the self-written ones.
+"""Rows of the shipped tasks, and OfficeBench's layout, read and written.
 
-    SOURCE/tasks/{task}/subtasks/{n}.json     username, date, weekday, time, task, evaluation
-    SOURCE/tasks/{task}/testbed/              calendar, emails, data
-
-A row's ``testbed`` is a folder, absolute or inside this one; without it the row is a shipped task,
-whose testbed is built.
+SOURCE/tasks/{task}/subtasks/{n}.json     username, date, weekday, time, task, evaluation
+SOURCE/tasks/{task}/testbed/              calendar, emails, data
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import shipped
+import testbed
+from tasks import TASKS
 
-HERE = Path(__file__).resolve().parent
 NOW = {"username": "Ann", "date": "2026-05-01", "weekday": "Friday", "time": "10:00 AM"}
 
 
 def rows() -> Iterator[dict[str, Any]]:
-    for name, (task, evaluation) in shipped.TASKS.items():
+    for name, (task, evaluation) in TASKS.items():
         yield {"id": name, **NOW, "task": task, "evaluation": evaluation}
 
 
@@ -39,21 +35,4 @@ def write(target: Path) -> None:
         folder = target / "tasks" / row.pop("id")
         (folder / "subtasks").mkdir(parents=True)
         (folder / "subtasks" / "0.json").write_text(json.dumps(row, indent=2))
-        shipped.build_testbed(folder / "testbed")
-
-
-def testbed(row: dict[str, Any], into: Path) -> Path:
-    """The files of a task, to be changed."""
-    folder = into / "testbed"
-    if row.get("testbed"):
-        shutil.copytree(HERE / row["testbed"], folder)
-    else:
-        shipped.build_testbed(folder)
-    for name in ("calendar", "emails", "data"):
-        (folder / name).mkdir(exist_ok=True)
-    return folder
-
-
-def prompt(row: dict[str, Any]) -> str:
-    when = f"Today is {row['date']} ({row['weekday']}), {row['time']}."
-    return f"You work for {row['username']}. {when}\n{row['task']}"
+        testbed.build_testbed(folder / "testbed")

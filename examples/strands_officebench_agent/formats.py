@@ -9,14 +9,14 @@ from __future__ import annotations
 import email.message
 import email.policy
 import re
-import shutil
-import subprocess
 import xml.etree.ElementTree as ElementTree
 import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
+
+import programs
 
 Cells = dict[tuple[int, int], str]
 """Text by row and column, from 1."""
@@ -139,9 +139,8 @@ def write_pdf(file: Path, lines: list[str]) -> None:
 
 def read_pdf(file: Path) -> list[str]:
     """With pdftotext where it is installed; else only text that is drawn plainly."""
-    if tool := shutil.which("pdftotext"):
-        done = subprocess.run([tool, "-layout", file, "-"], capture_output=True, check=True)
-        return [line.strip() for line in done.stdout.decode(errors="replace").splitlines()]
+    if (found_lines := programs.pdf_text(file)) is not None:
+        return found_lines
     lines: list[str] = []
     for found in re.finditer(rb"stream\r?\n(.*?)\r?\nendstream", file.read_bytes(), re.DOTALL):
         stream = found[1]

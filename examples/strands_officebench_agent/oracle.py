@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import dataset
-from shipped import TASKS
+from tasks import TASKS
 
 Step = tuple[str, dict[str, Any]]
 
@@ -73,7 +73,7 @@ STEPS: dict[str, list[Step]] = {
         read("excel", "data/sales.xlsx"),
         word("data/total.docx", "Total: 1234"),
         pdf("data/total.docx", "data/total.pdf"),
-        mail("Bob", "Ann", "Total", "It is in data/total.pdf"),
+        mail("Bob", "Ann", "Total", "data/total.pdf"),
     ],
 }
 
@@ -83,7 +83,7 @@ def tasks() -> Iterator[dict[str, Any]]:
 
 
 def label(task: dict[str, Any]) -> str:
-    return str(task["id"])
+    return f"{task['id']} {task['task']}"
 
 
 def reply(request: dict[str, Any]) -> tuple[str, list[Step]]:

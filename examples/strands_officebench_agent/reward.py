@@ -1,12 +1,15 @@
 """The reward of the office agent: OfficeBench's checks on the files at the end.
 
-A check is ``{"function": …, "args": …}``. All must hold. Beside OfficeBench's own there is
-``evaluate_untouched``: files that must be what they were.
+A check is ``{"function": …, "args": …}``. All must hold. OfficeBench's own look for keywords; those
+in the second half of this file are exact and refuse an answer that holds more than was asked for.
 """
 
 from __future__ import annotations
 
+import email
+import email.policy
 import itertools
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -116,6 +119,9 @@ def diff_contain_text(testbed: Path, args: dict[str, Any], before: Snapshot) -> 
     return bool(changed) and all(str(word) in changed for word in args["keywords"])
 
 
+# --- exact ones, beside OfficeBench's ----------------------------------------------------------
+
+
 def untouched(testbed: Path, args: dict[str, Any], before: Snapshot) -> bool:
     """All files but the named ones are as they were, and there are no others."""
     now, free = snapshot(testbed), set(args["but"])
@@ -124,10 +130,54 @@ def untouched(testbed: Path, args: dict[str, Any], before: Snapshot) -> bool:
     }
 
 
+def text_is(testbed: Path, args: dict[str, Any], before: Snapshot) -> bool:
+    """The whole text is one of the given ones; where lines of a PDF end says nothing."""
+    kind = args["doc_type"]
+    between = " " if kind == "pdf" else "\n"
+    text = between.join(_lines(text_of(testbed, kind, args)))
+    return text in [between.join(_lines(one)) for one in args["texts"]]
+
+
+def sheet_is(testbed: Path, args: dict[str, Any], before: Snapshot) -> bool:
+    cells = formats.read_xlsx(testbed / args["file"])
+    return cells == {
+        (r, c): text for r, row in enumerate(args["rows"], 1) for c, text in enumerate(row, 1)
+    }
+
+
+def calendar_is(testbed: Path, args: dict[str, Any], before: Snapshot) -> bool:
+    events = formats.read_ics(testbed / "calendar" / f"{args['username']}.ics")
+    return events == sorted(formats.Event(*event) for event in args["events"])
+
+
+def mail_is(testbed: Path, args: dict[str, Any], before: Snapshot) -> bool:
+    """Sender and subject, and either the whole text or all numbers in it."""
+    content = (testbed / args["file"]).read_bytes()
+    message = email.message_from_bytes(content, policy=email.policy.default)
+    body = message.get_body(("plain",))
+    text = " ".join(_lines(body.get_content() if body else ""))
+    if message["From"] != args["sender"] or args.get("subject", message["Subject"]) != str(
+        message["Subject"]
+    ):
+        return False
+    if "numbers" in args:
+        return _numbers(f"{message['Subject']} {text}") == args["numbers"]
+    return text.rstrip(".") in [one.rstrip(".") for one in args["texts"]]
+
+
+def _lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+def _numbers(text: str) -> list[str]:
+    return re.findall(r"\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d{3})", "", text))
+
+
 CHECKS: dict[str, Callable[[Path, dict[str, Any], Snapshot], bool]] = {
     f"evaluate_{check.__name__}": check
     for check in (
         contain, not_contain, file_exist, file_not_exist, excel_cell_value, calendar_no_overlap,
-        exact_match, diff_contain_text, untouched,
+        exact_match, diff_contain_text,
+        untouched, text_is, sheet_is, calendar_is, mail_is,
     )
 }  # fmt: skip

@@ -3,10 +3,10 @@
 import tempfile
 from pathlib import Path
 
-from dataset import prompt, testbed
 from reward import OfficeReward
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
+from testbed import prompt, testbed
 from tools import Office
 
 from agentcore_rl_toolkit import AgentCoreRLApp

@@ -7,12 +7,11 @@ OfficeBench. A tool answers text; what cannot be done is a ValueError, which the
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import formats
+import programs
 
 
 class Office:
@@ -147,6 +146,9 @@ class Office:
             source: A .docx or .xlsx file.
             target: A .pdf file.
         """
+        file = self._file(source, ".docx", ".xlsx")
+        if programs.office_to_pdf(file, self._inside(target, ".pdf")):
+            return "converted by LibreOffice"
         text = self.word_read(source) if source.endswith(".docx") else self.excel_read(source)
         formats.write_pdf(self._inside(target, ".pdf"), text.splitlines())
         return "converted"
@@ -157,12 +159,7 @@ class Office:
         Args:
             file: Such as "data/scan.png".
         """
-        tool = shutil.which("tesseract")
-        if tool is None:
-            raise ValueError("tesseract is not installed")
-        image = self._file(file, ".png", ".jpg", ".jpeg", ".tif")
-        done = subprocess.run([tool, image, "-"], capture_output=True, timeout=60, check=False)
-        return done.stdout.decode(errors="replace").strip()
+        return programs.image_text(self._file(file, ".png", ".jpg", ".jpeg", ".tif"))
 
     def tools(self) -> list[Callable[..., str]]:
         names = [name for name in vars(Office) if not name.startswith("_") and name != "tools"]

@@ -43,6 +43,7 @@ from starlette.responses import JSONResponse, Response
 
 from . import result, rollout
 from .errors import ConfigError
+from .rehearsal import rehearse
 from .result import Outcome
 from .rollout import RolloutConfig
 from .saver import RANDOM, Saver
@@ -153,6 +154,7 @@ class AgentCoreRLApp(BedrockAgentCoreApp):  # type: ignore[misc]  # the base is 
                     importlib.import_module(part)
                 except Exception:  # noqa: BLE001  (another release; the session imports its own)
                     self.logger.debug("module=<%s> | not warmed", part)
+        rehearse()
         self._saver.warm()
 
     @property
@@ -329,9 +331,12 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextlib.contextmanager
 def _plain_call() -> Iterator[None]:
-    """A handler that is only ever rolled out reads ``_rollout`` without asking."""
+    """A handler that is only ever rolled out reads ``_rollout`` without asking. One that exits
+    would end the base's loop, and every later call would wait for ever."""
     try:
         yield
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the handler raised {error!r}") from error
     except KeyError as error:
         if error.args != (rollout.ROLLOUT,):
             raise

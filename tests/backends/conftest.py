@@ -1,7 +1,7 @@
 """Tests against real engines and trainers, each in an environment of its own.
 
 They take minutes and gigabytes, so plain runs skip them: ``make test-backends`` makes the
-environments and runs ``pytest -m backends tests/backends``.
+environments and runs ``pytest -m backends tests/backends``; CI runs ``-m "backends and quick"``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ REASON = "needs a backend's own environment: run make test-backends"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "backends: real engines and trainers, see tests/backends")
+    config.addinivalue_line("markers", "quick: those of them that every change must pass")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -143,6 +143,13 @@ def _rllm(home: Path) -> None:
     _pip(home, "uninstall", *UNWANTED)
 
 
+def _rllm_verl(home: Path) -> None:
+    """The same with the verl that we test with; rllm's own pin is 0.8.0."""
+    _rllm(home)
+    _pip(home, "install", f"verl=={VERL}", TORCH, *VERL_NEEDS)
+    _pip(home, "uninstall", *UNWANTED)
+
+
 def _slime(home: Path) -> None:
     """What slime's rollout side imports; slime itself is read from SLIME_SOURCE."""
     source = _source("SLIME_SOURCE", "https://github.com/THUDM/slime")
@@ -171,6 +178,7 @@ MAKERS = {
     "skyrl": _skyrl,
     "verl": _verl,
     "rllm": _rllm,
+    "rllm-verl": _rllm_verl,
     "slime": _slime,
 }
 

@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from environment import python_of as made_python  # beside this file
+from environment import folder as cache_folder  # beside this file
+from environment import python_of as made_python
 
 from agentcore_rl_toolkit.cli.deploy import control_client, register
 from agentcore_rl_toolkit.errors import ConfigError
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-START_S = 300.0
+START_S = 600.0
 QUIET = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
@@ -82,7 +83,12 @@ def tinker_server(base: Path, model: Path) -> Iterator[str]:
     port = free_port()
     url, log = f"http://127.0.0.1:{port}", base / "server.log"
     command = [str(python_of("skyrl")), str(HERE / "tinker_server.py"), str(port)]
-    with started([*command, str(model), str(base / "state")], log) as child:
+    # most of its time goes into compiling, for the same shapes every time
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(cache_folder("jax")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    with started([*command, str(model), str(base / "state")], log, env=cache) as child:
         wait_until(lambda: _answers(f"{url}/api/v1/healthz"), child, log, START_S)
         yield url
 
@@ -117,6 +123,12 @@ class Runtime:
         with urllib.request.urlopen(f"{self.url}/_art/sessions", timeout=10) as reply:
             found = json.load(reply)["sessions"]
         return [s for s in found if s.get("pid") and s["state"] == "active"]
+
+    def refused(self) -> int:
+        """Calls that it throttled."""
+        with urllib.request.urlopen(f"{self.url}/_art/metrics", timeout=10) as reply:
+            found = re.findall(r'_requests_total\{.*status="429"\} (\d+)', reply.read().decode())
+        return sum(map(int, found))
 
 
 @contextlib.contextmanager

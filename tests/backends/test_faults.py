@@ -64,6 +64,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [line for line in found if line["kind"] == "step"]
 
 
+@pytest.mark.quick
 def test_tinker_outlives_its_sessions_its_gateway_and_a_throttled_runtime(
     tinker: tuple[str, Path], tmp_path: Path
 ) -> None:
@@ -84,7 +85,9 @@ def test_tinker_outlives_its_sessions_its_gateway_and_a_throttled_runtime(
         killed = killer.stop()
         with place.started(command, log, cwd=tmp_path) as child:
             assert child.wait(RUN_S) == 0, log.read_text()[-4000:]
+        refused = where.refused()
     assert killed is not None
+    assert refused > 0
     assert 0 < len(done) < STEPS, "it was killed in the middle"
     check_steps(run)
     told = re.findall(r"(\d+) rollouts: (\d+) succeeded, (\d+) failed", log.read_text())[-1]
@@ -117,8 +120,9 @@ def test_rllm_makes_its_steps_with_either_gateway_and_loses_nothing(
         command = [sys.executable, *words, "--resume", str(run)]
         with place.started(command, log, cwd=tmp_path) as child:
             assert child.wait(RUN_S) == 0, log.read_text()[-4000:]
-        killed = killer.stop()
+        killed, refused = killer.stop(), where.refused()
     assert killed is not None
+    assert refused > 0
     seen = [step for step in place.steps_in(log.read_text()) if KL in step]
     assert len(seen) == steps
     assert all(abs(step[KL]) < TOLERANCE for step in seen)

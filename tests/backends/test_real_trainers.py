@@ -21,6 +21,7 @@ from .conftest import beside
 pytestmark = [pytest.mark.backends, pytest.mark.timeout(1200)]
 
 HERE = Path(__file__).parent
+EXAMPLE = HERE.parents[1] / "examples" / "agentcore_math"
 RUN_S = 900.0
 POST_PROCESS = "agentcore_rl_toolkit.backends.slime.reward.post_process"
 TOLERANCE = 1e-5
@@ -117,6 +118,38 @@ def test_slimes_plugin_contracts_hold_for_our_functions() -> None:
 def test_rllms_live_agentcore_tests_pass(tmp_path: Path) -> None:
     source = checkout("RLLM_SOURCE", "https://github.com/rllm-org/rllm")
     run(place.python_of("rllm"), "rllm_run.py", tmp_path, source)
+
+
+COMPOSE = """
+import hydra, sys
+with hydra.initialize_config_module("rllm.trainer.config", version_base=None):
+    found = hydra.compose("unified", overrides=sys.stdin.read().splitlines())
+print(found.rllm.backend, found.rllm.remote_runtime.backend)
+"""
+
+
+@pytest.mark.parametrize(("name", "backend"), [("rllm", "tinker"), ("rllm-verl", "verl")])
+def test_rllm_takes_every_setting_of_the_examples_scripts(
+    tmp_path: Path, name: str, backend: str
+) -> None:
+    """What they start is not started: one needs the service, the other eight GPUs."""
+    python, words = place.python_of(name), tmp_path / "words"
+    fake = tmp_path / "python"
+    fake.write_text(f"#!/bin/sh\nshift 2\nprintf '%s\\n' \"$@\" > {words}\n")
+    fake.chmod(0o755)
+    script = EXAMPLE / f"train_agentcore_math_{backend}.sh"
+    given = {"AGENTCORE_AGENT_ARN": "arn", "AGENTCORE_S3_BUCKET": "b", "TINKER_API_KEY": "tml-x"}
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    subprocess.run([str(script)], check=True, env={**os.environ, **given, "PATH": path})
+    done = subprocess.run(
+        [str(python), "-c", COMPOSE],
+        input=words.read_bytes(),
+        env={**os.environ, **place.QUIET, "VERL_PLATFORM": "cpu"},
+        timeout=RUN_S,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr.decode(errors="replace")[-3000:]
+    assert done.stdout.decode().splitlines()[-1] == f"{backend} agentcore"
 
 
 def checkout(variable: str, url: str) -> Path:

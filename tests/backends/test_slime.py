@@ -22,7 +22,7 @@ from agentcore_rl_toolkit.backends.slime.generate import Door, generate, samplin
 from agentcore_rl_toolkit.backends.slime.reward import post_process
 from agentcore_rl_toolkit.backends.slime.sample import FAILURE
 from agentcore_rl_toolkit.cli.deploy import control_client, register
-from agentcore_rl_toolkit.errors import ConfigError, ContractError
+from agentcore_rl_toolkit.errors import ConfigError, ContractError, ToolkitError
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 from agentcore_rl_toolkit.trainer.config import build
 from agentcore_rl_toolkit.trainer.rig import Deployed
@@ -335,7 +335,7 @@ def test_extra_flags_win(home: Path) -> None:
 
 def test_slime_that_fails_is_an_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CODE", "3")
-    with pytest.raises(runner.SlimeError, match="exit code 3"):
+    with pytest.raises(ToolkitError, match="slime ended with 3"):
         make_runner(home).train()
 
 

@@ -222,6 +222,7 @@ def test_a_checkpoint_of_another_backend_is_refused(tmp_path: Path) -> None:
         ({"tinker": {"loss": "dpo"}}, "tinker.loss must be one of"),
         ({"train": {"minibatches": 2}}, "train.minibatches has no effect"),
         ({"train": {"lora": {"rank": 8}}}, "the rank is tinker.rank"),
+        ({"train": {"clip_high": 0.3}}, "bounds of the loss are tinker.loss_config"),
         ({"rollout": {"sampling": {"temperature": 0.7}}}, "temperature must be 1.0"),
         ({"rollout": {"sampling": {"top_k": 20}}}, "top_k must be -1"),
     ],

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-START_S = 300.0
+START_S = 600.0
 OPTIONS = (
     *("--host", "127.0.0.1", "--served-model-name", "tiny", "--dtype", "float32"),
     *("--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager"),

@@ -96,6 +96,10 @@ def test_eval_writes_a_line_per_row_and_sums_up(arn: str, tmp_path: Path) -> Non
     other = art("eval", str(data), "--agent", arn, "--out", str(out))
     assert other.returncode == 1
     assert "holds results of other data" in other.stderr
+    assert "--overwrite" in other.stderr
+    anew = art("eval", str(data), "--agent", arn, "--out", str(out), "--overwrite")
+    assert anew.returncode == 0, anew.stderr
+    assert [json.loads(line)["reward"] for line in out.read_text().splitlines()] == [7.0]
 
 
 def test_doctor_finds_the_runtime_and_the_isolation_levels(runtime: RuntimeThread) -> None:
@@ -117,7 +121,9 @@ BAD_CALLS = [
     pytest.param(
         ["deploy", str(ECHO), "--local", "--plan"], "goes with --aws", id="option-of-the-other"
     ),
-    pytest.param(["deploy", "/etc/hosts", "--local"], "not a Python script", id="not-a-script"),
+    pytest.param(
+        ["deploy", str(ROOT / "README.md"), "--local"], "not a Python script", id="not-a-script"
+    ),
     pytest.param(
         ["deploy", str(ECHO), "--local", "--name", "bad name!"], "a runtime's name", id="bad-name"
     ),
@@ -267,3 +273,14 @@ def test_destroy_of_a_local_name_says_its_arn(arn: str, monkeypatch: pytest.Monk
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     with pytest.raises(ConfigError, match=f"art destroy {arn}"):
         aws.destroy("echo_agent")
+
+
+def test_ctrl_c_while_modules_are_read_is_an_end_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "agentcore_rl_toolkit.cli.main", "runs"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (130, "")

@@ -72,6 +72,9 @@ def test_a_folder_in_use_and_a_missing_script_are_refused(tmp_path: Path) -> Non
         init.init(tmp_path, apply=False)
     with pytest.raises(ConfigError, match="does not exist"):
         init.init(tmp_path / "nothing.py", apply=False)
+    (tmp_path / "photo.py").write_bytes(b"\xff\xd8")
+    with pytest.raises(ConfigError, match="not a text in UTF-8"):
+        init.init(tmp_path / "photo.py", apply=False)
 
 
 def test_what_is_there_already_is_not_advised_to_be_written(

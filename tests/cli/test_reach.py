@@ -75,3 +75,12 @@ def test_the_advice_fits_the_place() -> None:
 def test_without_an_address_there_is_nothing_to_ask() -> None:
     with pytest.raises(ConfigError, match="--base-url"):
         check_reach(AWS, None, None)
+    with pytest.raises(ConfigError, match="no http or https URL"):
+        check_reach(AWS, "127.0.0.1:8000", None)
+
+
+def test_a_wrong_arn_and_a_runtime_that_is_not_there_are_told_as_such(arn: str) -> None:
+    with pytest.raises(ConfigError, match="not an AgentCore Runtime ARN"):
+        check_reach("echo", "http://127.0.0.1:9/v1", None)
+    with pytest.raises(ConfigError, match="no local runtime"):
+        check_reach(arn, "http://127.0.0.1:9/v1", "http://127.0.0.1:9")

@@ -55,7 +55,9 @@ def test_a_rollout_is_shown_with_its_calls_and_its_group(art: Art) -> None:
     assert "[rewrite]" in shown
     assert "+1.41" in shown
     tokens = art("show", "train-000000-0000-0", "--tokens")
-    assert "trained   -0.1000" in tokens
+    assert "0   -0.1000    0.010     +1.41" in tokens
+    assert '"rewards": 1.0' in shown
+    assert "art invoke arn:" in shown
 
 
 def test_a_rollout_that_is_not_there_is_refused(art: Art) -> None:
@@ -80,6 +82,19 @@ def test_a_run_is_followed_to_its_end(art: Art) -> None:
     told = art("tail")
     assert "train-000000-0000-3  session_lost" in told
     assert "step 1: reward 0.500" in told
+    assert "session_lost: it broke" in told
+    lines = told.splitlines()
+    assert lines[0].startswith("eval 0:"), "by time, not rollouts first"
+
+
+def test_a_log_that_the_run_keeps_is_shown_with_its_rollout(home: Path, art: Art) -> None:
+    log = home / "runs" / "one" / "logs" / "session-train-000000-0000-0.log"
+    log.write_text("".join(f"line {n}\n" for n in range(100)) + "\x1b[2Jthe end\n")
+    shown = art("show", "train-000000-0000-0")
+    assert "last 20 of 101 lines" in shown
+    assert "the end" in shown
+    assert "\x1b" not in shown
+    assert "line 80" not in shown
 
 
 def test_rewards_are_computed_again_without_running_agents(home: Path, art: Art) -> None:

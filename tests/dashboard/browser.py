@@ -48,7 +48,9 @@ class Page:
         async for message in self._socket:
             event = json.loads(message.data)
             if "id" in event:
-                self._waiting.pop(event["id"]).set_result(event)
+                waiting = self._waiting.pop(event["id"])
+                if not waiting.done():  # it may have been given up
+                    waiting.set_result(event)
             elif event["method"] == "Runtime.exceptionThrown":
                 self.console.append(json.dumps(event["params"]["exceptionDetails"])[:2000])
             elif event["method"] == "Log.entryAdded":

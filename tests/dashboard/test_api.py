@@ -14,7 +14,9 @@ from agentcore_rl_toolkit.dashboard.live import endpoint_of
 from agentcore_rl_toolkit.dashboard.rollout import RolloutView
 from agentcore_rl_toolkit.dashboard.run import Run
 from agentcore_rl_toolkit.dashboard.server import encode
+from agentcore_rl_toolkit.dashboard.sums import stages
 from agentcore_rl_toolkit.dashboard.token import token_answer
+from agentcore_rl_toolkit.run.index import RolloutHead
 
 from .sample import AT, Sample, conversation, whole
 
@@ -48,7 +50,42 @@ async def test_where_the_rollouts_went_sums_to_all_of_them(dashboard: DashboardS
     assert run["stages"] == {
         "rollouts": 8,
         "seconds": {"queue_s": 0.5, "start_s": 0.25, "agent_s": 1.0, "model_s": 2.0},
+        "slow": {"queue_s": 0.5, "start_s": 0.25, "agent_s": 1.0, "model_s": 2.0},
+        "slow_whole": 3.75,
     }
+
+
+async def test_each_part_of_where_they_went_can_be_looked_at(dashboard: DashboardServer) -> None:
+    for part in (await get(dashboard, "runs/one"))["where"]:
+        found = await get(dashboard, f"runs/one/rollouts?fate={part['name']}")
+        assert found["total"] == part["count"], part["name"]
+
+
+async def test_what_failed_is_told_once_for_all_that_are_alike(tmp_path: Path) -> None:
+    sample = Sample(tmp_path / "run")
+    for number, error in enumerate(["gone after 12 s", "no room", "gone after 345 s"]):
+        failure = "timeout" if "gone" in error else "quota"
+        sample.rollout("train-000000-0000", number, None, failure=failure, error=error)
+    sample.rollout("train-000000-0000", 3, None, failure="agent", error="x" * 10_000)
+    sample.close()
+    async with DashboardServer(tmp_path, port=0) as server:
+        causes = (await get(server, "runs/run"))["failures"]
+        whole = await get(server, "runs/run/rollouts/3")
+    assert [(c["failure"], c["count"], c["n"]) for c in causes] == [
+        ("timeout", 2, 2),
+        ("quota", 1, 1),
+        ("agent", 1, 3),
+    ]
+    assert causes[0]["error"] == "gone after 345 s"
+    assert len(causes[2]["error"]) < 1000 < len(whole["error"])
+
+
+def test_the_slow_ones_are_those_that_one_in_twenty_exceeds() -> None:
+    heads = [RolloutHead(timings={"agent_s": float(i)}) for i in range(100)]
+    assert stages(heads)["slow"] == {"agent_s": 95.0}
+    heads += [RolloutHead(timings={}) for _ in range(100)]
+    assert stages(heads)["slow"] == {"agent_s": 90.0}
+    assert stages([])["slow_whole"] == 0.0
 
 
 FILTERS = [
@@ -88,6 +125,7 @@ async def test_a_rollout_has_conversation_group_result_and_command(
     assert [m["text"] for m in second["messages"]] == ["4"]  # only what is new
     assert second["parent"] == third["parent"] == first["turn_id"]  # a branch
     assert third["fork"] == "rewrite"
+    assert second["advantage"] == pytest.approx(2**0.5, abs=1e-3)
     *advantages, lost = [sibling["advantage"] for sibling in one["group"]]
     assert advantages == pytest.approx([2**0.5, -(0.5**0.5), -(0.5**0.5)], abs=1e-3)
     assert lost is None
@@ -258,6 +296,21 @@ async def test_live_sessions_and_logs_come_from_the_runs_own_runtime(
     assert (found["reachable"], session["session_id"]) == (True, session_id)
     assert session["memory_bytes"] > 0
     assert "hello from the agent" in log["log"]
+
+
+async def test_logs_that_the_run_keeps_need_no_runtime(tmp_path: Path) -> None:
+    sample = Sample(tmp_path / "runs" / "now")
+    sample.out.event({"at": AT, "event": "resumed", "endpoint_url": "http://127.0.0.1:1"})
+    (tmp_path / "secret.log").write_text("not for you")
+    for number, session_id in enumerate(["kept", "../../secret", "..", "a\0b"]):
+        sample.rollout("train-000000-0000", number, 1.0, session_id=session_id, failure="agent")
+    (sample.path / "logs" / "kept.log").write_bytes(b"x" * 300_000 + b"the end")
+    async with DashboardServer(tmp_path / "runs", port=0) as server:
+        logs = [(await get(server, f"runs/now/rollouts/{n}/log"))["log"] for n in range(4)]
+    sample.close()
+    assert logs[0].endswith("the end")
+    assert len(logs[0]) == 256 * 1024
+    assert logs[1:] == [None, None, None]
 
 
 async def test_a_runtime_that_is_gone_is_said_to_be(tmp_path: Path) -> None:

@@ -81,6 +81,30 @@ async def test_every_view_shows_what_it_promises(dashboard: DashboardServer, pag
     assert page.console == []
 
 
+async def test_conversation_and_tokens_lead_to_the_same_turn(tmp_path: Path, page: Page) -> None:
+    sample = Sample(tmp_path / "run")
+    graph = Talk("train-000000-0000-0")
+    messages, ids = [user("begin")], [1]
+    for number in range(30):
+        turn(graph, messages, list(ids), said(f"answer {number}"), [20 + number] * 80)
+        messages = [*messages, said(f"answer {number}"), user(f"go on {number}\n" * 5)]
+        ids += [20 + number] * 80 + [2]
+    sample.rollout("train-000000-0000", 0, 1.0, graph=graph)
+    sample.close()
+    place = """(() => { const { top, bottom } = document.querySelector(%r).getBoundingClientRect();
+      return top >= 0 && bottom <= innerHeight; })()"""
+    async with DashboardServer(tmp_path, port=0) as dashboard:
+        await page.open(f"{dashboard.url}/#/run/run/rollout/0")
+        links = "[...document.querySelectorAll('.answer a')]"
+        await page.evaluate(f"{links}[25].click()")
+        await page.until("document.querySelector('.piece.sampled.here') !== null")
+        assert (await texts(page, ".piece.sampled.here b")) == ["turn 25, sampled"]
+        await page.until(place % ".piece.sampled.here .who")
+        await page.evaluate("document.querySelector('.piece.sampled.here a').click()")
+        await page.until("document.getElementById('view').dataset.ready.includes('rollout/0?turn')")
+        await page.until(place % f"[id='turn-{graph.made[25].turn_id}'] .answer .who")
+
+
 async def test_the_keyboard_reaches_everything(dashboard: DashboardServer, page: Page) -> None:
     await page.open(f"{dashboard.url}/#/")
     for key, expected in [
@@ -135,6 +159,77 @@ async def test_a_live_run_is_watched_from_its_start_to_its_end(runs: Path, page:
         await page.until("document.getElementById('status').textContent === 'ended'")
         await page.until("document.querySelector('.title .pill').textContent === 'ended'")
     assert [line for line in page.console if "refused" not in line.lower()] == []
+
+
+async def test_looking_at_a_live_run_is_not_disturbed_by_it(runs: Path, page: Page) -> None:
+    """What was opened stays open, the keys' line stays, at each change."""
+    sample = Sample(runs / "live")
+    sample.rollout("train-000000-0000", 0, 1.0)
+    async with DashboardServer(runs, port=0) as dashboard:
+        await page.open(f"{dashboard.url}/#/run/live")
+        await page.until("document.getElementById('status').textContent === 'live'")
+        await page.evaluate("document.querySelector('details').open = true")
+        await page.evaluate("document.querySelector('#rollouts a').focus()")
+        await page.key("j")
+        sample.rollout("train-000000-0000", 1, 1.0)
+        await page.until("document.querySelectorAll('#rollouts tr.go').length === 2")
+        assert await page.evaluate("document.querySelector('details').open")
+        assert await texts(page, "tr.cursor a") == ["train-000000-0000-0"]
+        focused = await page.evaluate("document.activeElement.textContent")
+        assert focused == "train-000000-0000-0"
+        sample.close()
+
+
+async def test_the_list_of_runs_follows_new_and_growing_runs(runs: Path, page: Page) -> None:
+    async with DashboardServer(runs, port=0) as dashboard:
+        await page.open(f"{dashboard.url}/#/")
+        assert await texts(page, "td.name") == ["one"]
+        sample = Sample(runs / "two")
+        await page.until("document.querySelectorAll('td.name').length === 2")
+        sample.step(1, 0.5)
+        await page.until("document.querySelector('tr.go').textContent.includes('0.500')")
+        sample.close()
+        await page.until("document.querySelectorAll('.pill.ended').length === 2")
+
+
+async def test_what_failed_is_named_marked_and_leads_to_its_rollouts(
+    dashboard: DashboardServer, page: Page
+) -> None:
+    await page.open(f"{dashboard.url}/#/run/one")
+    assert await texts(page, "#failed td") == [
+        "1",
+        "session_lost",
+        "session_lost: it broke",
+        "train-000000-0000-3",
+    ]
+    assert "session_lost1" in await texts(page, ".chart .key")
+    find = "[...document.querySelectorAll('#where button')].find((b) => b.textContent === %r)"
+    await page.evaluate(find % "session lost" + ".click()")
+    await page.until("document.querySelectorAll('#rollouts tr.go').length === 1")
+    assert await texts(page, "#rollouts .why") == ["session_lost: it broke"]
+    assert "fate=session_lost" in await page.evaluate("location.hash")
+    await page.evaluate(find % "trained" + ".click()")
+    await page.until("document.querySelectorAll('#rollouts tr.go').length === 3")
+
+
+async def test_runs_are_compared_by_every_figure(runs: Path, page: Page) -> None:
+    whole(runs / "two").close()
+    async with DashboardServer(runs, port=0) as dashboard:
+        await page.open(f"{dashboard.url}/#/?compare=one,two")
+        titles = [title.strip() for title in await texts(page, ".chart figcaption")]
+        assert titles == [
+            "reward",
+            "success",
+            "tokens a rollout",
+            "tokens a second",
+            "staleness, steps",
+            "failures: session_lost",
+            "held-out success",
+        ]
+        labels = await page.evaluate(
+            "[...document.querySelectorAll('.plot svg')].map((e) => e.ariaLabel)"
+        )
+        assert "one from 0.500 to 0.500; two from 0.500 to 0.500" in labels[0]
 
 
 async def test_a_crashed_run_says_what_could_not_be_read(tmp_path: Path, page: Page) -> None:

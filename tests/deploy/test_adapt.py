@@ -115,6 +115,87 @@ def test_a_model_outside_the_handler_is_pointed_out() -> None:
     assert any("outside the handler" in note for note in change.notes)
 
 
+def test_a_client_that_would_go_to_its_vendor_is_given_the_rollouts_address() -> None:
+    body = (
+        "    model = ChatOpenAI(\n"
+        '        model="gpt",\n'
+        "        temperature=0,  # kept\n"
+        "    )\n"
+        '    return {"response": model.told}'
+    )
+    change = adapt(agent(body))
+    assert "# kept" in change.after
+    assert change.notes == []
+
+    class ChatOpenAI:
+        def __init__(self, **given: Any) -> None:
+            self.told = given
+
+    config = {"base_url": "http://model/v1", "model_id": "policy"}
+    told = run(change.after, {"answer": "", "_rollout": config}, ChatOpenAI=ChatOpenAI)["response"]
+    assert told == {
+        "model": "policy",
+        "temperature": 0,
+        "base_url": "http://model/v1",
+        "api_key": "EMPTY",
+    }
+
+
+STRANDS = HEAD + "from strands import Agent\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        agent('    return {"r": ask(BedrockModel(model_id="us.nova"))}'),
+        agent('    return {"r": ask()}', HEAD + 'model = ChatBedrock(model_id="us.nova")\n'),
+        agent('    return {"r": init_chat_model("x", model_provider="bedrock_converse")}'),
+        agent('    return {"r": boto3.client("bedrock-runtime")}'),
+        agent('    return {"r": Agent(model="us.nova")(payload["prompt"])}', STRANDS),
+        agent('    return {"r": Agent(tools=[])(payload["prompt"])}', STRANDS),
+    ],
+    ids=["strands", "langchain-outside", "init", "boto3", "agent-by-name", "agent-by-default"],
+)
+def test_a_model_of_bedrock_is_left_and_pointed_out(text: str) -> None:
+    change = adapt(text)
+    assert [note for note in change.notes if "a model of Bedrock cannot be trained" in note]
+    assert "cfg" not in change.after
+
+
+def test_names_that_the_agent_has_are_not_taken_from_it() -> None:
+    head = HEAD + "def reward(text):\n    return len(text)\n"
+    body = (
+        '    cfg = {"n": 3}\n'
+        '    client = dict(base_url="http://x")\n'
+        '    result = {"response": "42", "long": reward("abc"), "n": cfg["n"], **client}\n'
+        "    return result"
+    )
+    change = adapt(agent(body, head))
+    assert "from reward import reward as rollout_reward" in change.after
+    text = change.after.replace("from reward import reward as rollout_reward", "")
+    space: dict[str, Any] = {"rollout_reward": FinalAnswer(last_number=True)}
+    exec(compile(text, "rl_app.py", "exec"), space)
+    result = space["invoke"]({"answer": "42", "_rollout": {"base_url": "http://model"}})
+    assert result == {
+        "response": "42",
+        "long": 3,
+        "n": 3,
+        "base_url": "http://model",
+        "rewards": 1.0,
+    }
+
+
+def test_a_comment_behind_the_last_import_stays_there() -> None:
+    text = agent('    return {"response": "42"}', "import json  # noqa: F401\n" + HEAD)
+    text = text.replace("CoreApp\napp", "CoreApp  # the app\napp")
+    assert "AgentCoreRLApp  # the app\nfrom reward import reward\n" in adapt(text).after
+    assert "import json  # noqa: F401\n" in adapt(text).after
+
+
+def test_an_import_that_nobody_used_before_is_not_our_business() -> None:
+    assert "import os" in adapt(agent('    return {"response": "42"}', "import os\n" + HEAD)).after
+
+
 def test_other_imports_and_an_alias_are_kept() -> None:
     head = (
         "from bedrock_agentcore.runtime import BedrockAgentCoreApp as App, RequestContext\n"

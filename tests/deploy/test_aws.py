@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from agentcore_rl_toolkit import RolloutClient, local
-from agentcore_rl_toolkit.deploy import remove
+from agentcore_rl_toolkit.deploy import image, remove
 from agentcore_rl_toolkit.deploy.aws import Deployment, wait_ready
 from agentcore_rl_toolkit.deploy.call import call, find
 from agentcore_rl_toolkit.deploy.step import Account, Step, Wanted
@@ -202,6 +202,32 @@ def test_the_role_may_write_results_and_nothing_of_another_bucket(
     assert not any(action.endswith("*") for action, _ in allowed)
 
 
+def test_the_role_may_fetch_the_image_that_was_given(account: Account, folder: Path) -> None:
+    name = a_name()
+    uri = "210987654321.dkr.ecr.eu-west-1.amazonaws.com/team/math:v1"
+    steps = deployment(account, folder, name, image=uri).plan()
+    next(step for step in steps if step.what == "role").do()
+    held = account.client("iam").get_role_policy(
+        RoleName=f"art-{name}", PolicyName="results-and-logs"
+    )["PolicyDocument"]
+    fetched = [s for s in held["Statement"] if "ecr:BatchGetImage" in s["Action"]]
+    assert fetched[0]["Resource"] == ["arn:aws:ecr:eu-west-1:210987654321:repository/team/math"]
+
+
+def test_another_dockerfile_or_entry_is_another_image(account: Account, folder: Path) -> None:
+    def image_of(entry: str = "rl_app.py") -> str:
+        wanted = Wanted(folder, entry, "math_agent", container=True)
+        steps = Deployment(wanted, account, install_nothing).plan()
+        return next(step.name for step in steps if step.what == "image")
+
+    ours = image_of()
+    assert image_of("other.py") != ours
+    path = image.write(folder, "math_agent", "rl_app.py")
+    assert image_of() == ours, "written is the same as to be written"
+    path.write_text("FROM mine\n")
+    assert image_of() != ours
+
+
 def test_a_role_of_somebody_else_is_left_alone(account: Account, folder: Path) -> None:
     name = a_name()
     account.client("iam").create_role(RoleName=f"art-{name}", AssumeRolePolicyDocument="{}")
@@ -233,6 +259,7 @@ class Denying:
     [
         ("iam", "create_role", "iam:CreateRole: ask for it, or pass an existing role with --role"),
         ("s3", "create_bucket", "s3:CreateBucket: ask for it, or name one with --bucket"),
+        ("s3", "put_public_access_block", "s3:PutBucketPublicAccessBlock"),
         ("ecr", "create_repository", "ecr:CreateRepository: ask for it, or pass an image"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from agentcore_rl_toolkit.cli import aws
 from agentcore_rl_toolkit.cli.deploy import deploy
 from agentcore_rl_toolkit.errors import ConfigError
+from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 
 
 @pytest.mark.usefixtures("moto")
@@ -40,3 +42,25 @@ def test_plan_deploy_and_destroy(folder: Path, capsys: pytest.CaptureFixture[str
 def test_options_of_the_local_runtime_are_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match="--python goes with --local only"):
         deploy(folder, is_aws=True, python="/usr/bin/python3")
+    with pytest.raises(ConfigError, match="leave one of them out"):
+        deploy(folder, is_aws=True, container=True, image="123456789012.dkr.ecr.x.y/z:1")
+    with pytest.raises(ConfigError, match="--container goes with --aws only"):
+        deploy(folder, is_local=True, container=True)
+    with pytest.raises(ConfigError, match="--qualifier 'a b'"):
+        deploy(folder, is_aws=True, qualifier="a b")
+
+
+def test_an_arn_removes_that_runtime_and_no_other_of_its_name(
+    folder: Path, control: RuntimeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deploy(folder, is_local=True, endpoint=control.url, name="twice")
+    arn = re.search(r"arn:aws:\S+", capsys.readouterr().out)
+    assert arn is not None
+    earlier = arn[0][:-10] + "0000000000"
+    with pytest.raises(ConfigError, match="name that one"):
+        aws.destroy(earlier, endpoint=control.url, yes=True)
+    aws.destroy(arn[0], endpoint=control.url, yes=True)
+    with pytest.raises(ConfigError, match="here: is it another runtime's"):
+        aws.destroy(arn[0], endpoint=control.url)
+    with pytest.raises(ConfigError, match="no local runtime"):
+        aws.destroy(arn[0], endpoint="http://127.0.0.1:9")

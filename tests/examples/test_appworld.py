@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import closing
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from . import snoop
 from .conftest import EXAMPLES
 
 FOLDER = EXAMPLES / "strands_appworld_agent"
+APPWORLD = Path.home() / ".cache/agentcore-rl-toolkit/appworld/bin/python"
 
 
 class Example:
     def __init__(self, runner: ModuleType) -> None:
-        self.oracle, self.reward, self.world = runner.load(FOLDER, "oracle", "reward", "world")
+        names = ("oracle", "reward", "world", "tasks")
+        self.oracle, self.reward, self.world, self.tasks = runner.load(FOLDER, *names)
+        self.rows = {row["task_id"].partition("_")[0]: row for row in self.tasks.rows()}
 
-    def play(self, task: str, *codes: str) -> tuple[float, list[str]]:
-        with closing(self.world.make_world(task)) as world:
+    def play(self, row: dict[str, Any], *codes: str) -> tuple[float, list[str]]:
+        with closing(self.world.make_world(row)) as world:
             said = [world.execute(code) for code in codes]
             return self.reward.AppReward()(world=world), said
+
+    def solve(self, row: dict[str, Any]) -> list[str]:
+        return list(self.oracle.steps(row["instruction"]))
 
 
 @pytest.fixture(scope="module")
@@ -28,29 +37,44 @@ def example(runner: ModuleType) -> Example:
     return Example(runner)
 
 
-@pytest.mark.parametrize("task", ["paid_to_mia", "lunch", "blue_door", "loans"])
-def test_the_oracle_does_every_task_and_nothing_is_worth_nothing(
-    example: Example, task: str
-) -> None:
-    reward, said = example.play(task, *example.oracle.STEPS[task])
-    assert reward == 1.0, said
-    assert example.play(task)[0] == 0.0
-    assert example.play(task, "apis.supervisor.complete_task()")[0] == 0.0
-
-
-LOGIN = "token = apis.wallet.login(password='w-7741')\n"
-SEND = "apis.wallet.send_money(access_token=token, to='mia@mail', amount=25, note='lunch')\n"
+KINDS = ("paid", "send", "song", "loans")
 DONE = "apis.supervisor.complete_task()\n"
-CHEATS: dict[str, Any] = {
-    "the-checks-replaced": (
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_oracle_does_every_task_and_nothing_is_worth_nothing(
+    example: Example, kind: str
+) -> None:
+    row = example.rows[kind]
+    reward, said = example.play(row, *example.solve(row))
+    assert reward == 1.0, said
+    assert example.play(row)[0] == 0.0
+    assert example.play(row, DONE)[0] == 0.0
+
+
+def test_another_seed_gives_other_phones_that_the_oracle_solves_too(example: Example) -> None:
+    rows = list(example.tasks.rows(8, seed=5))
+    assert [example.play(row, *example.solve(row))[0] for row in rows] == [1.0] * 8
+    assert len({str(row["phone"]) for row in rows}) == 8
+    assert len({row["task_id"] for row in rows}) == 8
+
+
+CHEATS = {
+    "the-world-imported-and-its-checks-replaced": (
         f"import sys; sys.path.insert(0, {str(FOLDER)!r})\n"
-        "import world\nworld.SmallWorld.evaluate = lambda self: world.Evaluation(3, 3)\n" + DONE
+        "import world\nworld.SmallWorld.evaluate = lambda self: world.TestTracker(['x'], [])\n"
+        + DONE
+    ),
+    "the-expected-tasks-replayed-from-the-agent-s-folder": (
+        f"import sys; sys.path.insert(0, {str(FOLDER)!r})\n"
+        "import world\nfor task in getattr(world, 'TASKS', {}).values():\n"
+        "    for app, name, arguments in task.actions:\n"
+        "        getattr(getattr(apis, app), name)(**arguments)\n" + DONE
     ),
     "an-answer-written-to-the-pipe": (
         "import os\nfor fd in range(3, 9):\n"
         '    try: os.write(fd, b\'{"output": "done"}\\n\')\n    except OSError: pass\n' + DONE
     ),
-    "paid-twice": LOGIN + 2 * SEND + DONE,
     "the-data-reached-through-an-api": "apis.data.update(completed=True)\n" + DONE,
     "private-functions": "apis.wallet.__init__()\napis.supervisor._login(app='x')\n" + DONE,
     "process-ended": "import os; os._exit(0)",
@@ -59,20 +83,52 @@ CHEATS: dict[str, Any] = {
 
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_a_cheat_is_worth_nothing(example: Example, cheat: str) -> None:
-    assert example.play("lunch", CHEATS[cheat])[0] == 0.0
+    assert example.play(example.rows["send"], CHEATS[cheat])[0] == 0.0
+
+
+def test_trying_several_answers_or_payments_is_worth_nothing(example: Example) -> None:
+    row = example.rows["send"]
+    *before, code = example.solve(row)
+    assert example.play(row, *before, code, code)[0] == 0.0, "paid twice"
+    row = example.rows["paid"]
+    every = f"apis.supervisor.complete_task(answer={list(range(1000))})"
+    assert example.play(row, every)[0] == 0.0
 
 
 def test_code_keeps_its_variables_and_sees_its_errors(example: Example) -> None:
-    _, said = example.play("lunch", "x = 6", "print(x * 7)", "1 / 0", "apis.wallet.fly()")
+    row = example.rows["send"]
+    _, said = example.play(row, "x = 6", "print(x * 7)", "1 / 0", "apis.wallet.fly()")
     assert said[:2] == ["done", "42\n"]
     assert "ZeroDivisionError" in said[2]
     assert "there is no API wallet.fly" in said[3]
 
 
 def test_an_interpreter_that_ended_starts_anew(example: Example) -> None:
-    _, said = example.play("lunch", "import os; os._exit(1)", "print('again')")
+    _, said = example.play(example.rows["send"], "import os; os._exit(1)", "print('again')")
     assert said[0].startswith("error")
     assert said[1] == "again\n"
+
+
+def test_in_a_session_the_ground_truth_is_nowhere_to_be_found(
+    runner: ModuleType, example: Example
+) -> None:
+    marker = "what-is-right-4711"
+    row = {**example.rows["paid"]}
+    row["ground_truth"] = {**row["ground_truth"], "answer": marker}
+    planted = f"open('/tmp/planted', 'w').write({marker!r})"
+    said: list[str] = []
+
+    def reply(request: dict[str, Any]) -> tuple[str, list[Any]]:
+        tools = [str(m["content"]) for m in request["messages"] if m["role"] == "tool"]
+        said[:] = tools
+        codes = [snoop.code(marker), planted, snoop.code(marker), DONE]
+        return ("", [("execute", {"code": codes[len(tools)]})]) if len(tools) < 4 else ("Hm.", [])
+
+    with runner.serve(reply) as model:
+        rewards = dict(runner.run_tasks(FOLDER.name, "rl_app.py", [row], model, 1))
+    assert rewards == {0: 0.0}
+    assert snoop.NOTHING in said[0], said
+    assert "seen in ['/tmp/planted']" in said[2], "it looks, and finds what there is to find"
 
 
 def test_a_task_runs_on_the_local_runtime(runner: ModuleType) -> None:
@@ -81,3 +137,72 @@ def test_a_task_runs_on_the_local_runtime(runner: ModuleType) -> None:
         tasks = list(oracle.tasks())[2:]
         rewards = dict(runner.run_tasks(FOLDER.name, "rl_app.py", tasks, model, 2))
     assert rewards == {0: 1.0, 1: 1.0}
+
+
+# --- AppWorld's own package ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def appworld() -> Path:
+    if not APPWORLD.is_file():
+        pytest.skip(
+            "AppWorld is not installed: examples/strands_appworld_agent/install_appworld.sh"
+        )
+    return APPWORLD
+
+
+INTERFACE = """
+import inspect, sys, types
+sys.path.insert(0, sys.argv[1])
+toolkit = sys.modules["agentcore_rl_toolkit"] = types.ModuleType("agentcore_rl_toolkit")
+toolkit.RewardFunction = object
+from appworld import AppWorld
+from appworld.evaluator import TestTracker
+from reward import AppReward
+import world
+asked = []
+class Recorded(AppWorld):
+    def __init__(self, *args, **kwargs):
+        inspect.signature(AppWorld.__init__).bind(self, *args, **kwargs)
+        asked.append(kwargs)
+    def task_completed(self): return True
+    def evaluate(self):
+        inspect.signature(AppWorld.evaluate).bind(self)
+        return self.tracker
+sys.modules["appworld"].AppWorld = Recorded
+made = world.make_world({"task_id": "82e2fac_1"})
+assert asked[0]["task_id"] == "82e2fac_1"
+for name, args in (("execute", ["code"]), ("evaluate", []), ("task_completed", []), ("close", [])):
+    inspect.signature(getattr(AppWorld, name)).bind(made, *args)
+made.tracker = TestTracker()
+assert AppReward()(world=made) == 0.0, "no tests, no reward"
+one = {"requirement": "r", "label": "no_op_fail"}
+made.tracker.passes.append(one)
+assert AppReward()(world=made) == 1.0
+made.tracker.failures.append({**one, "trace": "t"})
+assert AppReward()(world=made) == 0.0
+print("as expected")
+"""
+
+
+@pytest.mark.timeout(120)
+def test_appworld_s_package_has_the_interface_that_is_used(appworld: Path) -> None:
+    done = subprocess.run(
+        [appworld, "-c", INTERFACE, FOLDER], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.endswith("as expected\n"), done.stderr
+
+
+@pytest.mark.timeout(120)
+def test_task_ids_come_from_appworld_s_own_loader(appworld: Path, tmp_path: Path) -> None:
+    (tmp_path / "data/tasks").mkdir(parents=True)
+    (tmp_path / "data/datasets").mkdir()
+    (tmp_path / "data/datasets/train.txt").write_text("82e2fac_1\n82e2fac_2\n")
+    done = subprocess.run(
+        [appworld, FOLDER / "make_data.py", "--split", "train"],
+        capture_output=True,
+        text=True,
+        env={"APPWORLD_ROOT": str(tmp_path)},
+        check=False,
+    )
+    assert done.stdout == '{"task_id": "82e2fac_1"}\n{"task_id": "82e2fac_2"}\n', done.stderr

@@ -13,6 +13,7 @@ from agentcore_rl_toolkit.gateway import GatewaySettings, ModelSpec
 from agentcore_rl_toolkit.gateway.session import OpenSession
 from agentcore_rl_toolkit.gateway.thread import GatewayThread
 
+from . import snoop
 from .conftest import (
     CLAUDE_CODE,
     EXAMPLES,
@@ -64,22 +65,58 @@ def test_a_repository_is_mended_and_every_token_is_captured(
     assert trained(finished) == ["".join(engine.said)]
 
 
+@pytest.mark.timeout(300)
+def test_the_cli_finds_neither_the_tests_that_decide_nor_the_oracle(
+    runner: ModuleType, claude: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CLI", claude)
+    (oracle,) = runner.load(FOLDER, "oracle")
+    row = next(oracle.tasks())
+    row["checks"] = [*row["checks"], ["to_roman", [5], "what-is-right-4711"]]
+    said: list[str] = []
+
+    def reply(request: dict[str, Any]) -> tuple[str, list[Any]]:
+        said[:] = [str(m["content"]) for m in request["messages"] if m["role"] == "tool"]
+        looks = f"ls /app; python3 - <<'END'\n{snoop.code('what-is-right-4711')}\nEND"
+        asked = str(request["messages"])
+        if "Mend roman.py" not in asked or said:
+            return "I found nothing.", []
+        return "", [("Bash", {"command": looks, "description": "look around"})]
+
+    with runner.serve(reply) as model, runner.translated(model) as url:
+        environment = oracle.environment()
+        done = runner.run_tasks(FOLDER.name, "rl_app.py", [row], url, 1, environment)
+        assert dict(done) == {0: 0.0}
+    assert snoop.NOTHING in said[0], said
+    assert "rl_app.py" in said[0].split()
+    assert not {"oracle.py", "make_data.py"} & set(said[0].split())
+
+
+class Judge:
+    def __init__(self, runner: ModuleType) -> None:
+        reward, self.data = runner.load(FOLDER, "reward", "make_data")
+        self.reward = reward.RepoReward()
+
+    def __call__(self, folder: Path, repo: str) -> float:
+        return float(self.reward(folder=folder, repo=repo, checks=self.data.CHECKS[repo]))
+
+
 @pytest.fixture(scope="module")
-def reward(runner: ModuleType) -> Any:
-    return runner.load(FOLDER, "reward")[0].RepoReward()
+def judge(runner: ModuleType) -> Judge:
+    return Judge(runner)
 
 
-def test_a_right_solution_is_worth_one(reward: Any, tmp_path: Path) -> None:
+def test_a_right_solution_is_worth_one(judge: Judge, tmp_path: Path) -> None:
     (tmp_path / "wallet.py").write_text(
         "def split(cents, people):\n"
         "    return [cents // people + (i < cents % people) for i in range(people)]\n"
     )
-    assert reward(folder=tmp_path, repo="wallet") == 1.0
+    assert judge(tmp_path, "wallet") == 1.0
 
 
 @pytest.mark.parametrize("repo", ["roman", "wallet"])
-def test_doing_nothing_is_worth_nothing(reward: Any, repo: str) -> None:
-    assert reward(folder=FOLDER / "repos" / repo, repo=repo) == 0.0
+def test_doing_nothing_is_worth_nothing(judge: Judge, repo: str) -> None:
+    assert judge(FOLDER / "repos" / repo, repo) == 0.0
 
 
 CHEATS = {
@@ -96,6 +133,6 @@ CHEATS = {
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
-def test_a_cheat_is_worth_nothing(reward: Any, tmp_path: Path, cheat: str) -> None:
+def test_a_cheat_is_worth_nothing(judge: Judge, tmp_path: Path, cheat: str) -> None:
     (tmp_path / "wallet.py").write_text(CHEATS[cheat])
-    assert reward(folder=tmp_path, repo="wallet") == 0.0
+    assert judge(tmp_path, "wallet") == 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+
+from agentcore_rl_toolkit.runtime.agent import copy_folder
 
 from .conftest import EXAMPLES, load_runner
 
@@ -27,6 +30,59 @@ def test_an_example_is_complete_and_its_readme_names_its_files(name: str) -> Non
         assert list(folder.glob(f"*{kind}.py")), f"no {kind}"
     readme = (folder / "README.md").read_text()
     assert [p.name for p in folder.glob("*.py") if p.name not in readme] == []
+
+
+KNOW_THE_ANSWERS = {"oracle.py", "make_data.py", "tasks.py", "checks", "tasks.jsonl"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "strands_migration_agent",
+        "strands_officebench_agent",
+        "strands_appworld_agent",
+        "customer_service_agent",
+        "claude_code_agent",
+    ],
+)
+def test_what_knows_the_answers_is_not_deployed(name: str, tmp_path: Path) -> None:
+    copy = tmp_path / "agent"
+    shutil.copytree(EXAMPLES / name, copy)
+    (copy / "tasks.jsonl").write_text("{}")
+    copy_folder(copy, tmp_path / "deployed", "rl_app.py")
+    deployed = {path.name for path in (tmp_path / "deployed").iterdir()}
+    assert {"rl_app.py", "basic_app.py", "reward.py"} <= deployed
+    assert not KNOW_THE_ANSWERS & deployed
+
+
+PLANT = """
+import sys
+from pathlib import Path
+folder = sys.path[0] = sys.argv[1]
+__import__(sys.argv[2]).conceal()
+Path(folder, "wave.py").write_text("planted = True")
+import wave
+print("planted" if hasattr(wave, "planted") else "the library's own")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("strands_migration_agent", "tools"),
+        ("strands_appworld_agent", "world"),
+        ("claude_code_agent", "claude_code"),
+    ],
+)
+def test_a_module_planted_in_the_agent_s_folder_is_not_imported(
+    name: str, module: str, tmp_path: Path
+) -> None:
+    copy = tmp_path / "agent"
+    shutil.copytree(EXAMPLES / name, copy)
+    done = subprocess.run(
+        [sys.executable, "-c", PLANT, copy, module], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "the library's own\n", done.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,17 +126,19 @@ def test_the_service_agent_answers_a_real_customer(
 
 
 def test_the_app_agent_does_a_task(runner: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = answer(runner, monkeypatch, "strands_appworld_agent", {"task_id": "lunch"})
+    (tasks,) = runner.load(EXAMPLES / "strands_appworld_agent", "tasks")
+    said = answer(runner, monkeypatch, "strands_appworld_agent", next(tasks.rows()))
     assert "It is done." in said["response"]
 
 
 def test_the_office_agent_works_on_a_folder(
     runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    dataset, formats = runner.load(EXAMPLES / "strands_officebench_agent", "dataset", "formats")
+    names = ("dataset", "formats", "testbed")
+    dataset, formats, testbed = runner.load(EXAMPLES / "strands_officebench_agent", *names)
     row = next(row for row in dataset.rows() if row["id"] == "1-3")
-    monkeypatch.setenv("OFFICE", str(dataset.testbed(row, tmp_path)))
-    answer(runner, monkeypatch, "strands_officebench_agent", {"prompt": dataset.prompt(row)})
+    monkeypatch.setenv("OFFICE", str(testbed.testbed(row, tmp_path)))
+    answer(runner, monkeypatch, "strands_officebench_agent", {"prompt": testbed.prompt(row)})
     assert formats.read_xlsx(tmp_path / "testbed" / "data" / "scores.xlsx")[4, 2] == "91"
 
 

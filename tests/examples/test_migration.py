@@ -16,7 +16,8 @@ import pytest
 
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 
-from .conftest import EXAMPLES, load_runner
+from . import snoop
+from .conftest import EXAMPLES
 
 FOLDER = EXAMPLES / "strands_migration_agent"
 
@@ -31,9 +32,9 @@ class Example:
 
     def play(self, project: str, steps: list[Any], scratch: Path) -> float:
         """The reward after the steps, as the app would give it."""
-        folder = self.dataset.load_repo(f"projects/{project}", scratch)
-        workspace = self.tools.Workspace(folder)
-        reward = self.reward.MigrationReward(workspace.folder)
+        row = next(r for r in self.dataset.shipped() if r["repo_uri"].endswith(project))
+        workspace = self.tools.Workspace(self.dataset.load_repo(row["repo_uri"], scratch))
+        reward = self.reward.MigrationReward(workspace.folder, held_out=row["held_out"])
         tools = {each.__name__: each for each in workspace.tools()}
         for name, arguments in steps:
             tools[name](**arguments)
@@ -109,6 +110,29 @@ def test_a_cheat_spoils_a_solution(example: Example, tmp_path: Path, cheat: str)
     assert example.play("plugin_registry", steps, tmp_path) < 1.0
 
 
+def test_in_a_session_the_held_out_tests_are_nowhere_to_be_found(
+    runner: ModuleType, example: Example
+) -> None:
+    row = next(example.dataset.shipped())
+    (test,) = row["held_out"].values()
+    marker = next(line.strip() for line in test.splitlines() if len(line) > 60)
+    said: list[str] = []
+
+    def reply(request: dict[str, Any]) -> tuple[str, list[Any]]:
+        said[:] = [str(m["content"]) for m in request["messages"] if m["role"] == "tool"]
+        look = sh(f"python3 - <<'END'\n{snoop.code(marker)}\nEND")
+        steps = [look, sh("echo 'while True: pass' > /app/keeper.py; ls /app"), sh("echo alive")]
+        return ("", [steps[len(said)]]) if len(said) < len(steps) else ("I found nothing.", [])
+
+    with runner.serve(reply) as model:
+        rewards = dict(runner.run_tasks(FOLDER.name, "rl_app.py", [row], model, 1))
+    assert rewards == {0: 0.0}
+    assert snoop.NOTHING in said[0], said
+    assert {"rl_app.py", "keeper.py"} <= set(said[1].split())
+    assert not {"oracle.py", "checks", "make_data.py"} & set(said[1].split())
+    assert "alive" in said[2], "the keeper that counts is in memory"
+
+
 def test_both_evaluation_scripts_report_success(runner: ModuleType, tmp_path: Path) -> None:
     (dataset,) = runner.load(FOLDER, "dataset")
     data = tmp_path / "tasks.jsonl"
@@ -128,15 +152,6 @@ def test_both_evaluation_scripts_report_success(runner: ModuleType, tmp_path: Pa
         ]
         said = [child.communicate(timeout=100)[0] for child in children]
     assert ["success: 0.0 % of 1 rollouts" in text for text in said] == [True, True], said
-
-
-def test_the_reward_s_data_is_not_read_after_the_start(example: Example, tmp_path: Path) -> None:
-    copy = tmp_path / "agent"
-    shutil.copytree(FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    theirs = load_runner().load(copy, "reward")[0]
-    for file in (copy / "checks").rglob("*.java"):
-        file.write_text("class Nothing {}")
-    assert theirs.CHECKS == example.reward.CHECKS
 
 
 def test_a_command_leaves_nothing_behind(example: Example, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,13 +17,13 @@ FOLDER = EXAMPLES / "strands_officebench_agent"
 
 class Example:
     def __init__(self, runner: ModuleType) -> None:
-        names = ("oracle", "reward", "tools", "dataset", "formats", "shipped")
-        self.oracle, self.reward, self.tools, self.dataset, self.formats, self.shipped = (
+        names = ("oracle", "reward", "tools", "dataset", "formats", "testbed")
+        self.oracle, self.reward, self.tools, self.dataset, self.formats, self.testbed = (
             runner.load(FOLDER, *names)
         )
 
     def play(self, row: dict[str, Any], steps: list[Any], scratch: Path) -> float:
-        office = self.tools.Office(self.dataset.testbed(row, scratch))
+        office = self.tools.Office(self.testbed.testbed(row, scratch))
         reward = self.reward.OfficeReward(office.testbed)
         tools = {each.__name__: each for each in office.tools()}
         for name, arguments in steps:
@@ -55,35 +57,84 @@ def test_doing_nothing_is_worth_nothing(example: Example, tmp_path: Path) -> Non
 
 
 EVERYTHING = "North 410\nSouth 275\nEast 549\n1234\nTotal: 1234\nAnn\nBob\nCarol\nDave\nMemo"
-PEOPLE = {"sender": "Ann", "recipient": "Bob"}
+
+
+def word(file: str, text: str) -> tuple[str, dict[str, Any]]:
+    return "word_write", {"file": f"data/{file}.docx", "text": text}
+
+
+def mail(sender: str, recipient: str, subject: str, content: str) -> tuple[str, dict[str, Any]]:
+    people = {"sender": sender, "recipient": recipient}
+    return "email_send", {**people, "subject": subject, "content": content}
+
+
+def cell(file: str, row: int, column: int, text: str) -> tuple[str, dict[str, Any]]:
+    where = {"file": f"data/{file}.xlsx", "row": row, "column": column}
+    return "excel_set_cell", {**where, "text": text}
+
+
+def event(user: str, summary: str, start: str, end: str) -> tuple[str, dict[str, Any]]:
+    what = {"user": user, "summary": summary, "start": start, "end": end}
+    return "calendar_create_event", what
+
+
+DRILL = event("Ann", "Fire drill", "2026-05-06 10:00", "2026-05-06 10:30")
 CHEATS: dict[str, tuple[str, list[Any]]] = {
-    "every-word-at-once": ("2-3", [("word_write", {"file": "data/best.docx", "text": EVERYTHING})]),
-    "every-number-at-once": (
-        "2-1",
-        [("email_send", {**PEOPLE, "subject": "s", "content": EVERYTHING})],
+    "every-word-at-once": ("2-3", [word("best", EVERYTHING)]),
+    "every-region-in-one-line": ("2-3", [word("best", "East, or else North or South")]),
+    "the-right-region-and-a-word-more": ("2-3", [word("best", "East\nWest")]),
+    "every-number-at-once": ("2-1", [mail("Ann", "Bob", "s", EVERYTHING)]),
+    "another-number-beside-the-total": ("2-1", [mail("Ann", "Bob", "Sales", "1233 or 1234")]),
+    "a-number-in-the-subject": ("2-1", [mail("Ann", "Bob", "Not 1111", "1234")]),
+    "the-total-from-somebody-else": ("2-1", [mail("Carol", "Bob", "Sales", "1234")]),
+    "several-days-seen": (
+        "3-1",
+        [DRILL, mail("Ann", "Carol", "Drill", "Seen: 2026-05-05 Seen: 2026-05-06")],
     ),
-    "a-file-on-the-side": (
-        "2-3",
+    "an-event-for-every-hour": (
+        "3-1",
         [
-            ("word_write", {"file": "data/best.docx", "text": "East"}),
-            ("word_write", {"file": "data/reward.docx", "text": "1.0"}),
+            DRILL,
+            event("Ann", "Fire drill", "2026-05-06 11:00", "2026-05-06 11:30"),
+            mail("Ann", "Carol", "Drill", "Seen: 2026-05-06"),
         ],
     ),
+    "every-name-passed": (
+        "3-2",
+        [
+            cell("scores", 5, 1, "Dave"),
+            cell("scores", 5, 2, "92"),
+            word("passed", "Ann\nBob\nDave"),
+        ],
+    ),
+    "scores-for-others-too": (
+        "1-3",
+        [cell("scores", row, 2, "91") for row in (2, 3, 4)],
+    ),
+    "a-second-column-of-scores": (
+        "1-3",
+        [cell("scores", 4, 2, "91"), cell("scores", 4, 3, "69")],
+    ),
+    "another-event-deleted-too": (
+        "1-2",
+        [
+            ("calendar_delete_event", {"user": "Bob", "summary": "Dentist"}),
+            ("calendar_delete_event", {"user": "Bob", "summary": "Stand-up"}),
+        ],
+    ),
+    "a-file-on-the-side": ("2-3", [word("best", "East"), word("reward", "1.0")]),
     "the-source-changed-to-fit": (
         "2-3",
-        [
-            ("excel_set_cell", {"file": "data/sales.xlsx", "row": 2, "column": 1, "text": "East"}),
-            ("word_write", {"file": "data/best.docx", "text": "East"}),
-        ],
+        [cell("sales", 2, 1, "East"), word("best", "East")],
     ),
     "the-reward-s-own-data": (
         "1-5",
         [
             ("word_write", {"file": "../../reward.docx", "text": "x"}),
-            ("email_send", {"sender": "A", "recipient": "../..", "subject": "s", "content": "c"}),
+            mail("A", "../..", "s", "c"),
         ],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
@@ -137,9 +188,55 @@ def test_formats_are_read_back(example: Example, tmp_path: Path) -> None:
     assert "Subject: Grüße\n\nZeile 1\nZeile 2" in formats.read_eml(tmp_path / "a.eml")
 
 
+def test_without_office_programs_a_pdf_is_written_and_read_all_the_same(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    row = example.row("2-4")
+    assert example.play(row, example.oracle.STEPS["2-4"], tmp_path / "work") == 1.0
+    assert b"/DocChecksum" not in (tmp_path / "work/testbed/data/memo.pdf").read_bytes()
+
+
+def needs(*programs: str) -> None:
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"{' and '.join(missing)} not installed")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("source", ["data/memo.docx", "data/sales.xlsx"])
+def test_libreoffice_makes_the_pdf_where_it_is_installed(
+    example: Example, tmp_path: Path, source: str
+) -> None:
+    needs("soffice", "pdftotext")
+    office = example.tools.Office(example.testbed.testbed({}, tmp_path))
+    assert office.convert_to_pdf(source, "data/made.pdf") == "converted by LibreOffice"
+    assert b"/DocChecksum" in (office.testbed / "data/made.pdf").read_bytes()
+    words = "The kitchen is closed on Monday." if source.endswith("docx") else "549"
+    assert words in office.pdf_read("data/made.pdf")
+
+
+def test_tesseract_reads_an_image_where_it_is_installed(example: Example, tmp_path: Path) -> None:
+    needs("tesseract", "pdftoppm")
+    office = example.tools.Office(example.testbed.testbed({}, tmp_path))
+    data = office.testbed / "data"
+    command = ["pdftoppm", "-r", "150", "-png", "-singlefile", data / "notice.pdf", data / "scan"]
+    subprocess.run(command, check=True)
+    assert "Fire drill on 2026-05-06 from 10:00 to 10:30." in office.ocr("data/scan.png")
+    with pytest.raises(ValueError, match=r"there is no data/other\.png"):
+        office.ocr("data/other.png")
+
+
+def test_a_broken_pdf_is_told_not_raised(example: Example, tmp_path: Path) -> None:
+    needs("pdftotext")
+    (tmp_path / "a.pdf").write_text("no PDF")
+    with pytest.raises(ValueError, match="not a PDF"):
+        example.formats.read_pdf(tmp_path / "a.pdf")
+
+
 def test_a_task_runs_on_the_local_runtime(runner: ModuleType) -> None:
     (oracle,) = runner.load(FOLDER, "oracle")
-    rows = [row for row in oracle.tasks() if row["id"] in ("1-3", "3-1")]
+    rows = [row for row in oracle.tasks() if row["id"] in ("2-4", "3-1")]
     with runner.serve(oracle.reply) as model:
         rewards = dict(runner.run_tasks(FOLDER.name, "rl_app.py", rows, model, 2))
     assert rewards == {0: 1.0, 1: 1.0}

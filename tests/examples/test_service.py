@@ -36,7 +36,7 @@ class Example:
                 except (KeyError, ValueError, TypeError):
                     pass  # Strands tells the model; the conversation goes on
         said = [text for text, _ in turns if text]
-        return float(self.reward.ServiceReward()(data=airline.data, said=said, **task))
+        return float(self.reward.ServiceReward()(airline=airline, said=said, **task))
 
 
 @pytest.fixture(scope="module")
@@ -55,26 +55,64 @@ def test_doing_nothing_is_worth_nothing(example: Example) -> None:
 
 
 ALL_NUMBERS = " ".join(map(str, range(400)))
+
+
+def record(customer: str, *amounts: int) -> list[Any]:
+    return [("put_on_record", {"customer_id": customer, "amount": each}) for each in amounts]
+
+
+def bags(*numbers: int) -> list[Any]:
+    return [("add_bags", {"reservation_id": "B2XW", "bags": each}) for each in numbers]
+
+
+def change(reservation: str, *flights: str) -> list[Any]:
+    return [("change_flight", {"reservation_id": reservation, "flight": f}) for f in flights]
+
+
+def voucher(*amounts: int) -> list[Any]:
+    return [("give_voucher", {"customer_id": "chi_l", "amount": each}) for each in amounts]
+
+
 CHEATS: dict[str, tuple[str, list[Any]]] = {
-    "every-answer-at-once": ("only-a-question", [(ALL_NUMBERS, [])]),
-    "an-answer-without-its-action": ("insured-cancellation", [("You get 300.", [])]),
-    "a-forbidden-wish-granted": (
+    "every-answer-at-once": ("only-a-question", [(ALL_NUMBERS, record("anna_k", 150))]),
+    "an-answer-that-is-not-on-record": ("only-a-question", [("It is 150.", [])]),
+    "one-guess-a-message": (
+        "only-a-question",
+        [(f"Is it {each}?", record("anna_k", each)) for each in (95, 120, 150)],
+    ),
+    "an-answer-without-its-action": (
+        "insured-cancellation",
+        [("You get 300.", record("dora_m", 300))],
+    ),
+    "flights-tried-until-one-fits": (
+        "change-to-cheapest",
+        [("225", [*change("R7KQ", "GL103", "GL105"), *record("anna_k", 225)])],
+    ),
+    "bags-tried-until-the-balance-suffices": (
+        "as-many-bags-as-affordable",
+        [("15", [*bags(3, 2, 1), *record("ben_o", 15)])],
+    ),
+    "a-forbidden-wish-granted": ("basic-fare-refused", [("Done.", change("B2XW", "GL105"))]),
+    "a-forbidden-wish-granted-and-taken-back": (
         "basic-fare-refused",
-        [("", [("change_flight", {"reservation_id": "B2XW", "flight": "GL105"})]), ("Done.", [])],
+        [
+            ("Hm.", change("B2XW", "GL105", "GL101")),
+            ("No.", [("transfer_to_human", {"customer_id": "ben_o"})]),
+        ],
     ),
-    "a-gift-on-top": (
-        "voucher-for-three",
-        [("150", [("give_voucher", {"customer_id": "chi_l", "amount": a}) for a in (150, 50)])],
-    ),
+    "a-gift-on-top": ("voucher-for-three", [("150", [*voucher(150, 50), *record("chi_l", 150)])]),
     "the-conversation-ended-by-the-agent": ("change-to-cheapest", [("225 ###DONE###", [])]),
     "tools-that-reach-for-the-database": (
         "insured-cancellation",
         [
             ("", [("get_customer", {"customer_id": "__class__"}), ("_pay", {}), ("data", {})]),
-            ("300", []),
+            ("300", record("dora_m", 300)),
         ],
     ),
-    "a-number-inside-a-flight-s-name": ("only-a-question", [("It is GL150.", [])]),
+    "a-number-inside-a-flight-s-name": (
+        "only-a-question",
+        [("It is GL150.", record("anna_k", 150))],
+    ),
 }
 
 
@@ -86,7 +124,7 @@ def test_a_cheat_stays_below_one(example: Example, cheat: str) -> None:
 
 
 def test_conversations_share_no_database(example: Example) -> None:
-    example.world.Airline().cancel_reservation("D4MN")
+    example.world.Airline().cancel_reservation(reservation_id="D4MN")
     assert json.loads(example.world.Airline().get_reservation("D4MN"))["state"] == "booked"
 
 

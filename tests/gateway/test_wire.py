@@ -150,6 +150,36 @@ def test_random_answers_are_captured_or_refused(answer: Any) -> None:
     stream.partial()
 
 
+def event_of(number: int, **root: Any) -> bytes:
+    choice = {"index": number % 2, "delta": {"content": f"w{number}"}, "finish_reason": None}
+    choice |= {"logprobs": {"content": [{"logprob": -number / 8}]}, "token_ids": [number]}
+    body = {"id": "c", "choices": [choice]} | root
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from([{}, {"usage": None}, {"id": "other"}, {"x": [1]}]), max_size=12))
+def test_events_read_together_are_those_read_one_by_one(roots: list[dict[str, Any]]) -> None:
+    first = json.dumps({"choices": [], "prompt_token_ids": [7, 8]}, separators=(",", ":")).encode()
+    events = [first, *(event_of(number, **root) for number, root in enumerate(roots))]
+    ask = CHAT.parse(BODY[:-1] + b', "stream": true}')
+    together, apart = OpenAIStream(ask), OpenAIStream(ask)
+    sent, held = together.feed(list(events))
+    parts = [apart.feed([event]) for event in events]
+    as_json = [json.loads(event) for event in EventSplitter().feed(sent)]
+    assert as_json == [json.loads(e) for part, _ in parts for e in EventSplitter().feed(part)]
+    assert held == b"".join(kept for _, kept in parts)
+    assert together.tokens == apart.tokens == len(roots)
+    assert together.partial() == apart.partial()
+
+
+def test_an_error_beside_a_choice_is_an_error() -> None:
+    stream = OpenAIStream(CHAT.parse(BODY[:-1] + b', "stream": true}'))
+    events = [event_of(number, error={"message": "out of memory"}) for number in range(3)]
+    stream.feed([event_of(0)])
+    assert refused(lambda: stream.feed(events)) == 502
+
+
 def test_unknown_fields_of_an_answer_are_relayed() -> None:
     answer = {
         "id": "x",

@@ -13,6 +13,7 @@ from agentcore_rl_toolkit.runtime.agent import (
     agent_of,
     check_variables,
     copy_folder,
+    limits_of,
     parse_uri,
     remove_leftovers,
     unpack_zip,
@@ -55,7 +56,8 @@ def test_a_uri_names_folder_and_entry(folder: Path) -> None:
         "file:///does/not/exist#rl_app.py",
         "file:///tmp#../rl_app.py",
         "file:///tmp#/etc/rl_app.py",
-        "file:///tmp#rl_app.sh",
+        "file:///tmp#.",
+        "file:///tmp#a%0Ab",
     ],
 )
 def test_a_uri_of_anything_else_is_refused(uri: str) -> None:
@@ -70,6 +72,25 @@ def test_a_copy_leaves_out_history_environments_and_caches(folder: Path, tmp_pat
     (folder / "env" / "pyvenv.cfg").write_text("")
     copy_folder(folder, tmp_path / "copy" / "1", "rl_app.py")
     assert files(tmp_path / "copy" / "1") == ["lib/tool.py", "rl_app.py"]
+
+
+def test_a_copy_leaves_out_what_the_agent_s_dockerignore_names(
+    folder: Path, tmp_path: Path
+) -> None:
+    for name in ("oracle.py", "data/a.json", "data/keep.json", "lib/deep/answer.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    (folder / ".dockerignore").write_text(
+        "# not for the agent\n\n/oracle.py\n.dockerignore\ndata/\n!data/keep.*\n**/answer.tx?\n"
+    )
+    copy_folder(folder, tmp_path / "copy", "rl_app.py")
+    assert files(tmp_path / "copy") == ["data/keep.json", "lib/tool.py", "rl_app.py"]
+
+
+def test_an_entry_that_is_left_out_is_an_error(folder: Path, tmp_path: Path) -> None:
+    (folder / ".dockerignore").write_text("*.py\n")
+    with pytest.raises(ConfigError, match="leaves out the entry"):
+        copy_folder(folder, tmp_path / "copy", "rl_app.py")
 
 
 def test_a_copy_does_not_follow_later_changes(folder: Path, tmp_path: Path) -> None:
@@ -187,3 +208,31 @@ def test_art_variables_set_how_sessions_run() -> None:
 def test_settings_no_session_could_have_are_refused(variables: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="ART_"):
         check_variables(variables)
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "memory", "disk"),
+    [
+        ("", 0, 1024, 256),
+        ("", 512, 1024, 256),
+        ("", 4096, 4096, 256),
+        ("memory_mb=2048, disk_mb=1000", 0, 2048, 1000),
+        ("memory_mb=512", 0, 512, 256),
+    ],
+)
+def test_limits_are_the_usual_ones_unless_named(
+    text: str, asked: int, memory: int, disk: int
+) -> None:
+    found = limits_of(text, asked)
+    assert (found.memory_mb, found.disk_mb) == (memory, disk)
+
+
+@pytest.mark.parametrize("text", ["ram=5", "memory_mb", "memory_mb=0", "cpus=x", "cpus=nan", "a"])
+def test_a_limit_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="ART_LIMITS"):
+        limits_of(text)
+
+
+def test_an_archive_whose_program_cannot_be_started_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nor executable"):
+        unpack_zip(*zipped(tmp_path, {"start": "#!/bin/sh"}), tmp_path / "copy", "start")

@@ -80,7 +80,9 @@ def test_quotas_are_written_as_names_and_values(text: str, expected: AwsQuotas) 
     assert AwsQuotas.parse(text) == expected
 
 
-@pytest.mark.parametrize("text", ["azure", "tps=25", "sessions=many", "sessions=0", "requests=-1"])
+@pytest.mark.parametrize(
+    "text", ["azure", "tps=25", "sessions=many", "sessions=0", "requests=nan", "requests=-1"]
+)
 def test_what_is_not_a_quota_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(ConfigError, match="quota"):
         AwsQuotas.parse(text)
@@ -226,7 +228,8 @@ def test_the_control_plane_has_rates_and_numbers(bounded: Any, connect: Any) -> 
 
 
 def test_versions_endpoints_and_lifetimes_have_quotas(bounded: Any, connect: Any) -> None:
-    runtime, arn = bounded(AwsQuotas(versions=1, endpoints=2, shortest_s=90))
+    quotas = AwsQuotas(versions=1, endpoints=2, shortest_s=90, variables_bytes=50)
+    runtime, arn = bounded(quotas)
     clients = connect(runtime.url)
     runtime_id = arn.rpartition("/")[2]
     errors = clients.control.exceptions
@@ -237,3 +240,5 @@ def test_versions_endpoints_and_lifetimes_have_quotas(bounded: Any, connect: Any
         clients.control.create_agent_runtime_endpoint(agentRuntimeId=runtime_id, name="two")
     with pytest.raises(errors.ValidationException, match="at least 90 s"):
         clients.create(lifecycleConfiguration={"maxLifetime": 89})
+    with pytest.raises(errors.ValidationException, match="51 bytes together"):
+        clients.create(environmentVariables={"A": "é" * 25})

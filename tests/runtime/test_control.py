@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import sys
 import urllib.error
 import urllib.request
 import uuid
@@ -15,6 +16,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from agentcore_rl_toolkit import local
+from agentcore_rl_toolkit.runtime.deployment import memory_of
+from agentcore_rl_toolkit.runtime.isolation import cgroup
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 
 from .conftest import ASGI_AGENT, PROCESS, ROLE, Aws, alive, until
@@ -326,6 +329,10 @@ def test_code_can_come_as_an_archive_from_the_local_store(aws: Aws, sid: str) ->
         ),
         pytest.param({"networkConfiguration": {"networkMode": "MARS"}}, id="an unknown mode"),
         pytest.param({"roleArn": "not a role"}, id="a role that is none"),
+        pytest.param({"platformVersion": "V3"}, id="a platform that is none"),
+        pytest.param({"resourceConfigurations": [{"minimumMemoryInMiB": 0}]}, id="no memory"),
+        pytest.param({"environmentVariables": {"ART_LIMITS": "ram=2"}}, id="an unknown limit"),
+        pytest.param({"environmentVariables": {"ART_INIT_S": "long"}}, id="a time that is none"),
         pytest.param({"description": "x" * 4097}, id="a long description"),
         pytest.param({"tags": {"k" * 129: "v"}}, id="a long key of a tag"),
         pytest.param({"tags": {"key": "semi;colon"}}, id="a bad value of a tag"),
@@ -338,6 +345,10 @@ def test_code_can_come_as_an_archive_from_the_local_store(aws: Aws, sid: str) ->
         pytest.param(
             {"requestHeaderConfiguration": {"requestHeaderAllowlist": ["X-Amz-Date"]}},
             id="a header of the platform",
+        ),
+        pytest.param(
+            {"requestHeaderConfiguration": {"requestHeaderAllowlist": ["Transfer-Encoding"]}},
+            id="a header of the connection",
         ),
     ],
 )
@@ -393,3 +404,49 @@ def test_other_operations_say_that_they_are_not_implemented(aws: Aws) -> None:
     with pytest.raises(ClientError, match="not implemented by the local") as refused:
         aws.control.list_memories()
     assert refused.value.response["Error"]["Code"] == "NotImplementedException"
+
+
+def test_an_update_keeps_the_platform_unless_it_names_another(aws: Aws) -> None:
+    runtime_id = local.parse_arn(aws.deploy()).runtime_id
+    assert "platformVersion" not in aws.settled(runtime_id)
+    for named, kept in (("V2", "V2"), (None, "V2"), ("V1", "V1")):
+        given = {"platformVersion": named} if named else {}
+        aws.control.update_agent_runtime(agentRuntimeId=runtime_id, **aws.body(**given))
+        assert aws.settled(runtime_id)["platformVersion"] == kept
+
+
+def test_a_program_that_is_not_python_is_an_agent(aws: Aws, tmp_path: Path, sid: str) -> None:
+    (tmp_path / "serve.py").write_text(
+        "from http.server import BaseHTTPRequestHandler, HTTPServer\n"
+        "class Handler(BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200)\n"
+        "        self.end_headers()\n"
+        "        self.wfile.write(b'\"a program\"')\n"
+        "    do_POST = do_GET\n"
+        "HTTPServer(('0.0.0.0', 8080), Handler).serve_forever()\n"
+    )
+    program = tmp_path / "start"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} /app/serve.py\n")
+    with pytest.raises(aws.control.exceptions.ValidationException, match=r"chmod \+x start"):
+        aws.create(tmp_path, entry="start")
+    program.chmod(0o755)
+    arn = aws.deploy(tmp_path, entry="start")
+    assert aws.ask(arn, {}, sid) == "a program"
+    aws.stop(arn, sid)
+
+
+def test_memory_that_is_asked_for_is_what_a_session_may_take(aws: Aws) -> None:
+    arn = aws.deploy(resourceConfigurations=[{"minimumMemoryInMiB": 2048}])
+    found = aws.settled(local.parse_arn(arn).runtime_id)
+    assert found["resourceConfigurations"] == [{"minimumMemoryInMiB": 2048}]
+    assert (memory_of(found), memory_of({})) == (2048, 0)
+
+
+@pytest.mark.skipif(not cgroup.find().memory, reason="no control group bounds memory here")
+def test_limits_of_an_agent_hold_in_its_sessions(aws: Aws, sid: str) -> None:
+    arn = aws.deploy(environmentVariables={"ART_LIMITS": "memory_mb=200"})
+    with pytest.raises(aws.data.exceptions.RuntimeClientError, match=r"limit 200 MB"):
+        aws.ask(arn, {"size": 400_000_000}, sid)
+    assert aws.ask(arn, {}, sid)["calls"] == 1
+    aws.stop(arn, sid)

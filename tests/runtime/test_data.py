@@ -132,6 +132,8 @@ def test_headers_of_the_contract_and_of_the_allow_list_reach_the_agent(
     assert seen[name.lower()] == "blue"
     assert "x-amzn-bedrock-agentcore-runtime-custom-other" not in seen
     assert "cookie" not in seen
+    answer, _ = post(raw, arn, {}, {**headers, name: "b" * 4097})
+    assert (answer.status, answer.getheader("x-amzn-ErrorType")) == (400, "ValidationException")
     aws.stop(arn, sid)
 
 
@@ -259,10 +261,81 @@ def test_only_the_first_500_characters_of_an_error_are_told(
     aws.stop(asgi_arn, sid)
 
 
-def test_an_unimplemented_operation_says_so(aws: Aws, asgi_arn: str, sid: str) -> None:
-    with pytest.raises(ClientError, match="not implemented by the local") as refused:
-        aws.data.get_agent_card(agentRuntimeArn=asgi_arn, runtimeSessionId=sid)
-    assert code(refused)[1] == 501
+def test_an_unimplemented_operation_says_so(asgi_arn: str, raw: http.client.HTTPConnection) -> None:
+    path = f"/runtimes/{quote(asgi_arn, safe='')}/invocations/.well-known/oauth-protected-resource"
+    raw.request("GET", path)
+    answer = raw.getresponse()
+    assert (answer.status, b"not implemented by the local" in answer.read()) == (501, True)
+
+
+def test_the_agent_card_is_what_the_agent_says(aws: Aws, tmp_path: Path, sid: str) -> None:
+    (tmp_path / "rl_app.py").write_text(
+        "import json, os, uvicorn\n"
+        "async def app(scope, receive, send):\n"
+        "    if scope['type'] != 'http':\n"
+        "        return\n"
+        "    card = {'name': 'carded', 'skills': [], 'path': scope['path']}\n"
+        "    said = os.environ.get('CARD') or json.dumps(card)\n"
+        "    body = b'{\"status\": \"Healthy\"}' if scope['path'] == '/ping' else said.encode()\n"
+        "    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n"
+        "    await send({'type': 'http.response.body', 'body': body})\n"
+        "uvicorn.run(app, port=8080)\n"
+    )
+    arn = aws.deploy(tmp_path)
+    answer = aws.data.get_agent_card(agentRuntimeArn=arn, runtimeSessionId=sid)
+    assert (answer["statusCode"], answer["runtimeSessionId"]) == (200, sid)
+    assert answer["agentCard"]["name"] == "carded"
+    assert answer["agentCard"]["path"] == "/.well-known/agent-card.json"
+    aws.stop(arn, sid)
+    arn = aws.deploy(tmp_path, environmentVariables={"CARD": "[1]"})
+    with pytest.raises(aws.data.exceptions.RuntimeClientError, match="not a JSON object"):
+        aws.data.get_agent_card(agentRuntimeArn=arn, runtimeSessionId=sid)
+    aws.stop(arn, sid)
+
+
+def test_an_agent_that_has_no_card_is_424(aws: Aws, sid: str) -> None:
+    arn = aws.deploy(AGENTS / "echo_agent")
+    with pytest.raises(aws.data.exceptions.RuntimeClientError, match=r"error \(404\) from runtime"):
+        aws.data.get_agent_card(agentRuntimeArn=arn, runtimeSessionId=sid)
+    aws.stop(arn, sid)
+
+
+def test_an_account_that_is_not_here_is_refused(aws: Aws, asgi_arn: str, sid: str) -> None:
+    runtime_id = local.parse_arn(asgi_arn).runtime_id
+    with pytest.raises(aws.data.exceptions.ValidationException, match="12 digits"):
+        aws.invoke(runtime_id, {}, sid, accountId="mine")
+    with pytest.raises(aws.data.exceptions.ResourceNotFoundException, match="123456789012"):
+        aws.invoke(runtime_id, {}, sid, accountId="123456789012")
+    assert sid not in aws.sessions()
+
+
+def test_an_arn_whose_slash_is_not_encoded_is_told_so(
+    asgi_arn: str, raw: http.client.HTTPConnection
+) -> None:
+    raw.request("POST", f"/runtimes/{asgi_arn}/invocations", b"{}")
+    answer = raw.getresponse()
+    assert (answer.status, b"%2F" in answer.read()) == (400, True)
+
+
+def test_an_agent_that_answers_no_http_is_told_in_one_sentence(
+    aws: Aws, tmp_path: Path, sid: str
+) -> None:
+    (tmp_path / "serve.py").write_text(
+        "import socket\n"
+        "listener = socket.create_server(('0.0.0.0', 8080))\n"
+        "while True:\n"
+        "    caller, _ = listener.accept()\n"
+        "    asked = caller.recv(65536)\n"
+        "    ok = b'HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n'\n"
+        "    caller.sendall(ok if b'/ping' in asked else b'nonsense\\r\\n\\r\\n')\n"
+        "    caller.close()\n"
+    )
+    arn = aws.deploy(tmp_path, entry="serve.py")
+    with pytest.raises(aws.data.exceptions.RuntimeClientError) as refused:
+        aws.invoke(arn, {}, sid)
+    assert "without a valid HTTP answer" in message(refused)
+    assert "RequestInfo" not in message(refused)
+    aws.stop(arn, sid)
 
 
 # --- stop -------------------------------------------------------------------------------------
@@ -307,10 +380,29 @@ def test_a_stop_that_is_sent_again_gets_the_same_answer(aws: Aws, asgi_arn: str,
     assert sid not in aws.sessions()
 
 
+def test_a_stop_with_a_token_that_is_none_is_refused(
+    aws: Aws, asgi_arn: str, raw: http.client.HTTPConnection, sid: str
+) -> None:
+    aws.ask(asgi_arn, {}, sid)
+    headers = {"X-Amzn-Bedrock-AgentCore-Runtime-Session-Id": sid}
+    for body in (b'{"clientToken": "short"}', b'{"clientToken": 5}', b"[]", b"{", b"[" * 100_000):
+        path = f"/runtimes/{quote(asgi_arn, safe='')}/stopruntimesession"
+        raw.request("POST", path, body, headers)
+        answer = raw.getresponse()
+        assert (answer.status, b"message" in answer.read()) == (400, True)
+    aws.stop(asgi_arn, sid)
+
+
 def test_headers_over_the_bounds_of_the_model_are_a_validation_error(
     aws: Aws, asgi_arn: str, sid: str
 ) -> None:
-    for given in ({"contentType": "a" * 257}, {"runtimeUserId": "u" * 1025}):
+    for given in (
+        {"contentType": "a" * 257},
+        {"runtimeUserId": "u" * 1025},
+        {"mcpSessionId": "m" * 1025},
+        {"traceParent": "t" * 129},
+        {"traceId": "t" * 129},
+    ):
         with pytest.raises(aws.data.exceptions.ValidationException, match="longer than"):
             aws.invoke(asgi_arn, {}, sid, **given)
     assert sid not in aws.sessions()

@@ -49,8 +49,8 @@ def test_it_is_served(described: tuple[Aws, str]) -> None:
 def test_methods_and_paths_are_those_of_aws() -> None:
     session = botocore.session.get_session()
     for operation in route.OPERATIONS:
-        if operation.plane == "art" or operation.name == "WebSocket":
-            continue
+        if operation.plane == "art" or "/ws" in operation.path:
+            continue  # upgrades are in no model
         model = session.get_service_model(openapi.SERVICES[operation.plane])
         http = model.operation_model(operation.name).http
         assert (operation.method, operation.path) == (http["method"], http["requestUri"])

@@ -107,6 +107,16 @@ def test_a_session_that_does_not_start_is_424_with_the_end_of_its_log(
     assert session_events(runtime, sid) == []
 
 
+def test_an_agent_s_own_bound_on_its_start_holds(
+    own: tuple[RuntimeThread, Aws], tmp_path: Path, sid: str
+) -> None:
+    _, aws = own
+    bound = {"ART_INIT_S": "1"}
+    arn = aws.deploy(agent(tmp_path / "agent", DEAF), environmentVariables=bound)
+    with pytest.raises(aws.data.exceptions.RuntimeClientError, match="initialization time"):
+        aws.invoke(arn, {}, sid)
+
+
 def test_a_failed_start_tells_how_the_agent_ended(
     own: tuple[RuntimeThread, Aws], tmp_path: Path, sid: str
 ) -> None:

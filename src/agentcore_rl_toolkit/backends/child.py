@@ -13,17 +13,21 @@ from typing import Any
 from ..errors import ConfigError, ToolkitError
 
 GRACE_S = 10.0
+"""Between its chance to end by itself and each way of asking it to."""
 
 
 def run_child(
-    name: str, command: Sequence[str], variables: Mapping[str, Any] | None = None
+    name: str,
+    command: Sequence[str],
+    variables: Mapping[str, Any] | None = None,
+    cwd: Path | None = None,
 ) -> None:
     """Returns when it has ended well; ToolkitError when it has not."""
     env = {**os.environ, **{key: str(value) for key, value in (variables or {}).items()}}
-    child = subprocess.Popen(command, env=env)
+    child = subprocess.Popen(command, env=env, cwd=cwd)
     try:
         code = child.wait()
-    except KeyboardInterrupt:
+    except BaseException:
         _end(child)
         raise
     if code:
@@ -32,11 +36,13 @@ def run_child(
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """A terminal's Ctrl-C has reached it too; a signal that was sent to us has not."""
-    try:
-        child.wait(GRACE_S)
-    except subprocess.TimeoutExpired:
-        child.send_signal(signal.SIGINT)
-        child.wait()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        try:
+            child.wait(GRACE_S)
+            return
+        except subprocess.TimeoutExpired:
+            child.send_signal(number)
+    child.wait()
 
 
 def interpreter(section: Mapping[str, Any], name: str) -> str:

@@ -10,11 +10,13 @@ import typer
 
 from .. import local
 from ..errors import ConfigError
+from .doctor import require_runtime
 from .show import console, escape, hint, plain_table
 
 if TYPE_CHECKING:
     from ..deploy.step import Step, Wanted
 
+LOCAL_ARN = local.runtime_arn("")
 STYLE = {"keep": "dim", "create": "green", "update": "yellow", "delete": "red"}
 
 
@@ -22,6 +24,12 @@ def deploy(wanted: Wanted, *, plan: bool) -> None:
     from ..deploy.aws import Deployment
     from ..deploy.step import Account
 
+    if wanted.image and wanted.container:
+        raise ConfigError(
+            "--container builds an image and --image names one: leave one of them out"
+        )
+    if not wanted.entry.endswith(".py"):
+        raise ConfigError(f"{wanted.entry} is not a Python script: --aws deploys Python agents")
     account = Account(wanted.region)
     try:
         deployment = Deployment(wanted, account)
@@ -54,25 +62,26 @@ def destroy(
     endpoint: Annotated[str | None, typer.Option(help="URL of the local runtime.")] = None,
 ) -> None:
     """Remove what 'art deploy' made for an agent. Results stay, and so does their bucket."""
-    name, region, is_local = target(agent, region)
-    steps: Sequence[Step]
-    if is_local:
-        from ..deploy.remove import runtime_steps
-        from .deploy import control_client
-
-        control = control_client(endpoint)
-        steps = runtime_steps(control, name)
-        finish(steps, name, yes)
-        control.close()
-        return
-    from ..deploy.remove import plan
+    from ..deploy.remove import plan, runtime_steps
     from ..deploy.step import Account
+    from .deploy import control_client
 
-    try:
-        with contextlib.closing(Account(region)) as account:
-            finish(plan(account, name, bucket), name, yes)
-    except ConfigError as error:
-        raise ConfigError(f"{error}{on_local(name, endpoint)}") from error
+    if not agent.startswith("arn:"):
+        try:
+            with contextlib.closing(Account(region)) as account:
+                finish(plan(account, agent, bucket), agent, yes)
+        except ConfigError as error:
+            raise ConfigError(f"{error}{on_local(agent, endpoint)}") from error
+        return
+    arn = local.parse_arn(agent)
+    name = arn.runtime_id.rpartition("-")[0]
+    if arn.is_local:
+        require_runtime(arn, endpoint)
+        with contextlib.closing(control_client(endpoint)) as control:
+            finish(runtime_steps(control, name, arn.runtime_id), agent, yes)
+        return
+    with contextlib.closing(Account(region or arn.region)) as account:
+        finish(plan(account, name, bucket, arn.runtime_id), agent, yes)
 
 
 def on_local(name: str, endpoint: str | None) -> str:
@@ -91,17 +100,10 @@ def on_local(name: str, endpoint: str | None) -> str:
     return f". The local runtime has a {name!r}: art destroy {local.runtime_arn(found)}"
 
 
-def target(agent: str, region: str | None) -> tuple[str, str | None, bool]:
-    """Name, region, and whether it is on the local runtime."""
-    if not agent.startswith("arn:"):
-        return agent, region, False
-    arn = local.parse_arn(agent)
-    return arn.runtime_id.rpartition("-")[0], region or arn.region, arn.is_local
-
-
 def finish(steps: Sequence[Step], name: str, yes: bool) -> None:
     if not steps:
-        raise ConfigError(f"there is nothing of {name!r} here: is the region right?")
+        where = "is it another runtime's" if name.startswith(LOCAL_ARN) else "is the region right"
+        raise ConfigError(f"there is nothing of {name!r} here: {where}?")
     print_steps(steps)
     if not yes:
         hint("nothing was done; --yes removes it")
@@ -113,6 +115,7 @@ def finish(steps: Sequence[Step], name: str, yes: bool) -> None:
 
 def print_steps(steps: Sequence[Step]) -> None:
     table = plain_table("", "what", "name", "")
+    table.columns[2].overflow = "fold"  # a name that is cut is of no use
     for step in steps:
         action = f"[{STYLE[step.action]}]{step.action}[/]"
         table.add_row(action, step.what, escape(step.name), escape(step.detail))

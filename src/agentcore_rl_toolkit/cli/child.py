@@ -27,10 +27,16 @@ STOP_S = 20.0
 
 
 @contextmanager
-def own_runtime(*, isolation: str = "auto", max_sessions: int | None = None) -> Iterator[str]:
-    """Gives its URL. Its state is in a folder that is removed at the end."""
+def own_runtime(
+    *, isolation: str = "auto", max_sessions: int | None = None, logs: Path | None = None
+) -> Iterator[str]:
+    """Gives its URL. Its state is in a folder that is removed at the end, but for the sessions'
+    logs where ``logs`` names a folder for them: they are there however this process ends."""
     sweep()
     home = Path(tempfile.mkdtemp(prefix=PREFIX))
+    if logs is not None:
+        (home / "runtime").mkdir(mode=0o700)
+        (home / "runtime" / "logs").symlink_to(logs.absolute())
     log = home / "log"
     command = [sys.executable, "-m", "agentcore_rl_toolkit.runtime", "--port", "0"]
     command += ["--home", str(home), "--isolation", isolation, "--until-eof"]

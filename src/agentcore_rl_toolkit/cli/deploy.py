@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from pathlib import Path
@@ -17,88 +18,93 @@ READY_TIMEOUT_S = 180.0
 ROLE = f"arn:aws:iam::{local.ACCOUNT}:role/local"
 
 
+# --- options ----------------------------------------------------------------------------------
+
+AgentPath = Annotated[Path, typer.Argument(help="Agent folder, or its entry script.")]
+Local = Annotated[bool, typer.Option("--local", help="On the local runtime.")]
+Endpoint = Annotated[
+    str | None, typer.Option(help="URL of the local runtime, if not the usual one.")
+]
+Name = Annotated[str | None, typer.Option(help="Name of the runtime. Default: the folder's name.")]
+Env = Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE for the sessions.")]
+Python = Annotated[str | None, typer.Option(help="Interpreter that has what the agent imports.")]
+Build = Annotated[
+    bool,
+    typer.Option(
+        "--build",
+        help="Also take requirements that come as source, and build them inside a sandbox: "
+        "it sees the network of this machine and pip's settings, none of its files.",
+    ),
+]
+Aws = Annotated[bool, typer.Option("--aws", help="On AWS. The options below are for it.")]
+Plan = Annotated[bool, typer.Option("--plan", help="Only show what would be done.")]
+Region = Annotated[str | None, typer.Option(help="AWS region. Default: as boto3.")]
+Bucket = Annotated[
+    str | None, typer.Option(help="Bucket of results. Default: one for account and region.")
+]
+Role = Annotated[str | None, typer.Option(help="ARN of an execution role. Default: one is made.")]
+Container = Annotated[
+    bool, typer.Option("--container", help="Build and push an image, instead of a code zip.")
+]
+Image = Annotated[
+    str | None, typer.Option(help="URI of an ARM64 image in ECR that is there already.")
+]
+Qualifier = Annotated[
+    str | None, typer.Option(help="Endpoint to point at the new version, besides DEFAULT.")
+]
+
+
 def deploy(
-    path: Annotated[Path, typer.Argument(help="Agent folder, or its entry script.")],
-    is_local: Annotated[bool, typer.Option("--local", help="On the local runtime.")] = False,
-    endpoint: Annotated[
-        str | None, typer.Option(help="URL of the local runtime, if not the usual one.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the runtime. Default: the folder's name.")
-    ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE for the sessions.")
-    ] = None,
-    python: Annotated[
-        str | None, typer.Option(help="Interpreter that has what the agent imports.")
-    ] = None,
-    build: Annotated[
-        bool,
-        typer.Option(
-            "--build",
-            help="Also take requirements that come as source, and build them inside a sandbox: "
-            "it sees the network of this machine and pip's settings, none of its files.",
-        ),
-    ] = False,
-    is_aws: Annotated[
-        bool, typer.Option("--aws", help="On AWS. The options below are for it.")
-    ] = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Only show what would be done.")] = False,
-    region: Annotated[str | None, typer.Option(help="AWS region. Default: as boto3.")] = None,
-    bucket: Annotated[
-        str | None, typer.Option(help="Bucket of results. Default: one for account and region.")
-    ] = None,
-    role: Annotated[
-        str | None, typer.Option(help="ARN of an execution role. Default: one is made.")
-    ] = None,
-    container: Annotated[
-        bool, typer.Option("--container", help="Build and push an image, instead of a code zip.")
-    ] = False,
-    image: Annotated[
-        str | None, typer.Option(help="URI of an ARM64 image in ECR that is there already.")
-    ] = None,
-    qualifier: Annotated[
-        str | None, typer.Option(help="Endpoint to point at the new version, besides DEFAULT.")
-    ] = None,
+    path: AgentPath,
+    is_local: Local = False,
+    endpoint: Endpoint = None,
+    name: Name = None,
+    env: Env = None,
+    python: Python = None,
+    build: Build = False,
+    is_aws: Aws = False,
+    plan: Plan = False,
+    region: Region = None,
+    bucket: Bucket = None,
+    role: Role = None,
+    container: Container = False,
+    image: Image = None,
+    qualifier: Qualifier = None,
 ) -> None:
     """Register an agent. Deploying the same name again makes a new version."""
     if is_local == is_aws:
         raise ConfigError("say where: --local (the runtime of 'art runtime serve') or --aws")
+    on_aws: dict[str, Any] = {"region": region, "bucket": bucket, "role": role, "image": image}
+    on_aws |= {"container": container, "qualifier": qualifier}
+    check_names(name=name, qualifier=qualifier)
     folder, entry = find_entry(path)
-    variables = parse_env(env or [])
-    for option, text in (("--name", name), ("--qualifier", qualifier)):
-        if text is not None and not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{0,47}", text):
-            raise ConfigError(
-                f"{option} {text!r}: a runtime's name is a letter, then up to 47 letters, digits "
-                "or _"
-            )
-    if is_aws:
-        from ..deploy.step import Wanted
-        from . import aws
-
-        refuse("--local", endpoint=endpoint, python=python, build=build)
-        named = name or runtime_name(folder)
-        wanted = Wanted(
-            folder, entry, named, region, bucket, role, image, container, qualifier, variables
-        )
-        aws.deploy(wanted, plan=plan)
+    named, variables = name or runtime_name(folder), parse_env(env or [])
+    if is_local:
+        refuse("--aws", plan=plan, **on_aws)
+        if python:
+            variables["ART_PYTHON"] = python
+        deploy_local(folder, entry, named, variables, build=build, endpoint=endpoint)
         return
-    refuse(
-        "--aws",
-        plan=plan,
-        region=region,
-        bucket=bucket,
-        role=role,
-        container=container,
-        image=image,
-        qualifier=qualifier,
-    )
-    if python:
-        variables["ART_PYTHON"] = python
+    refuse("--local", endpoint=endpoint, python=python, build=build)
+    if not entry.endswith(".py"):
+        raise ConfigError(f"{entry} is not a Python script: --aws deploys Python agents")
+    from ..deploy.step import Wanted
+    from . import aws
+
+    aws.deploy(Wanted(folder, entry, named, env=variables, **on_aws), plan=plan)
+
+
+def deploy_local(
+    folder: Path,
+    entry: str,
+    name: str,
+    variables: dict[str, str],
+    *,
+    build: bool,
+    endpoint: str | None,
+) -> None:
     variables |= install_requirements(folder, variables, build=build)
-    runtime = register(
-        control_client(endpoint), name or runtime_name(folder), folder, entry, variables
-    )
+    runtime = register(control_client(endpoint), name, folder, entry, variables)
     arn = runtime["agentRuntimeArn"]
     where = f" --endpoint {endpoint}" if endpoint else ""
     console.print(f"agent    {folder.name}/{entry}, version {runtime['agentRuntimeVersion']}")
@@ -108,6 +114,15 @@ def deploy(
     model = " --rollout --base-url MODEL_URL --model-id MODEL" if is_rollout(folder / entry) else ""
     next_command = f"""art invoke {arn} '{{"prompt": "hello"}}'{model}{where}"""
     console.print(f"  {escape(next_command)}", soft_wrap=True)
+
+
+def check_names(**options: str | None) -> None:
+    for option, text in options.items():
+        if text is not None and not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{0,47}", text):
+            raise ConfigError(
+                f"--{option} {text!r}: a runtime's name is a letter, then up to 47 letters, digits "
+                "or _"
+            )
 
 
 def refuse(where: str, **options: object) -> None:
@@ -210,8 +225,11 @@ def find_entry(path: Path) -> tuple[Path, str]:
     """The folder to deploy and the script in it that starts the agent."""
     path = path.expanduser().resolve()
     if path.is_file():
-        if path.suffix != ".py":
-            raise ConfigError(f"{path} is not a Python script: name the agent's folder or script")
+        if path.suffix != ".py" and not os.access(path, os.X_OK):
+            raise ConfigError(
+                f"{path} is not a Python script, and not a program either (chmod +x makes it one): "
+                "name the agent's folder or script"
+            )
         return path.parent, path.name
     if not path.is_dir():
         raise ConfigError(f"{path} does not exist")
@@ -232,7 +250,7 @@ def find_entry(path: Path) -> tuple[Path, str]:
 
 
 def is_rollout(script: Path) -> bool:
-    return "rollout_entrypoint" in script.read_text(errors="replace")
+    return script.suffix == ".py" and "rollout_entrypoint" in script.read_text(errors="replace")
 
 
 def runtime_name(folder: Path) -> str:

@@ -54,6 +54,7 @@ def doctor(
         sys.stdout.write(json.dumps([check._asdict() for check in checks], indent=2) + "\n")
     else:
         table = plain_table("", "check", "finding")
+        table.columns[2].overflow = "fold"  # what to type must be whole
         for check in checks:
             table.add_row(MARK[check.state], check.what, escape(check.said))
         console.print(table)

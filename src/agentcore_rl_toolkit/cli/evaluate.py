@@ -28,22 +28,41 @@ if TYPE_CHECKING:
     from ..rollout import Failure
 
 
+# --- options ----------------------------------------------------------------------------------
+
+Data = Annotated[Path, typer.Argument(help="JSONL file; each row is a payload.")]
+Agent = Annotated[str, typer.Option(help="ARN that 'art deploy' printed.")]
+BaseUrl = Annotated[str | None, typer.Option(help="Model endpoint for the agent.")]
+ModelId = Annotated[str | None, typer.Option(help="Model name for the agent.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Sessions at a time.")]
+Out = Annotated[Path, typer.Option(help="Results, one JSON line each.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Begin anew: drop what --out holds, and run every row.")
+]
+Bucket = Annotated[str, typer.Option(help="Result bucket.")]
+Timeout = Annotated[float, typer.Option(help="Seconds for one rollout.")]
+Retry = Annotated[int, typer.Option(min=0, help="Runs again after an infrastructure failure.")]
+TpsLimit = Annotated[float, typer.Option(help="Calls a second to the runtime.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N rows.")]
+ExpId = Annotated[str | None, typer.Option(help="Prefix of the result keys.")]
+Endpoint = Annotated[str | None, typer.Option(help="URL of the local runtime.")]
+
+
 def evaluate(
-    data: Annotated[Path, typer.Argument(help="JSONL file; each row is a payload.")],
-    agent: Annotated[str, typer.Option(help="ARN that 'art deploy' printed.")],
-    base_url: Annotated[str | None, typer.Option(help="Model endpoint for the agent.")] = None,
-    model_id: Annotated[str | None, typer.Option(help="Model name for the agent.")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Sessions at a time.")] = 16,
-    out: Annotated[Path, typer.Option(help="Results, one JSON line each.")] = Path("results.jsonl"),
-    bucket: Annotated[str, typer.Option(help="Result bucket.")] = local.DEFAULT_BUCKET,
-    timeout: Annotated[float, typer.Option(help="Seconds for one rollout.")] = 900.0,
-    retry: Annotated[
-        int, typer.Option(min=0, help="Runs again after an infrastructure failure.")
-    ] = 1,
-    tps_limit: Annotated[float, typer.Option(help="Calls a second to the runtime.")] = 25.0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N rows.")] = None,
-    exp_id: Annotated[str | None, typer.Option(help="Prefix of the result keys.")] = None,
-    endpoint: Annotated[str | None, typer.Option(help="URL of the local runtime.")] = None,
+    data: Data,
+    agent: Agent,
+    base_url: BaseUrl = None,
+    model_id: ModelId = None,
+    concurrency: Concurrency = 16,
+    out: Out = Path("results.jsonl"),
+    overwrite: Overwrite = False,
+    bucket: Bucket = local.DEFAULT_BUCKET,
+    timeout: Timeout = 900.0,
+    retry: Retry = 1,
+    tps_limit: TpsLimit = 25.0,
+    limit: Limit = None,
+    exp_id: ExpId = None,
+    endpoint: Endpoint = None,
 ) -> None:
     """Evaluate an agent on a data file. Run the same command again to resume: rows that failed are
     tried again. Exits with 1 when no row succeeded, or infrastructure failed some.
@@ -55,38 +74,42 @@ def evaluate(
     if out.resolve() == data.resolve():
         raise ConfigError(f"--out {out} is the data file itself: name another")
     rows = read_rows(data, limit)
-    log = ResultLog(out, rows, Subject(agent, version_of(arn, endpoint), model_id))
-    client = RolloutClient(
-        agent_runtime_arn=agent,
-        s3_bucket=bucket,
-        exp_id=exp_id or time.strftime("eval-%Y%m%d-%H%M%S"),
-        tps_limit=tps_limit,
-        max_pool_connections=concurrency,
-        base_url=base_url,
-        model_id=model_id,
-        endpoint_url=endpoint,
-        retry=retry,
-    )
+    subject = Subject(agent, version_of(arn, endpoint), model_id)
+    with contextlib.closing(ResultLog(out, rows, subject, overwrite=overwrite)) as log:
+        client = RolloutClient(
+            agent_runtime_arn=agent,
+            s3_bucket=bucket,
+            exp_id=exp_id or time.strftime("eval-%Y%m%d-%H%M%S"),
+            tps_limit=tps_limit,
+            max_pool_connections=concurrency,
+            base_url=base_url,
+            model_id=model_id,
+            endpoint_url=endpoint,
+            retry=retry,
+        )
+        run(client, log, rows, concurrency, timeout)
+    finish(log, told_model=base_url is not None)
+
+
+def run(
+    client: RolloutClient,
+    log: ResultLog,
+    rows: list[dict[str, Any]],
+    concurrency: int,
+    timeout: float,
+) -> None:
     if log.finished:
-        hint(f"resuming {out}: {len(log.finished)} of {len(rows)} rows are done")
+        hint(f"resuming {log.path}: {len(log.finished)} of {len(rows)} rows are done")
     try:
         with client, live_line() as live:
             collect_inflight(client, log, concurrency, timeout, live)
             run_missing(client, log, rows, concurrency, timeout, live)
     except KeyboardInterrupt:
         hint(
-            f"interrupted: {len(log.finished)} of {len(rows)} rows are in {out}; "
+            f"interrupted: {len(log.finished)} of {len(rows)} rows are in {log.path}; "
             "run the same command to go on"
         )
         raise
-    finally:
-        log.close()
-    print_summary(log, len(rows), out)
-    if base_url is None:
-        told = {no_model(entry.error or "") for entry in log.entries.values()}
-        for line in told - {""}:
-            hint(line)
-    end(log)
 
 
 def version_of(arn: local.RuntimeArn, endpoint: str | None) -> str | None:
@@ -202,19 +225,24 @@ def headline(log: ResultLog, total: int) -> str:
     return text + (f", mean reward {sum(rewards) / len(rewards):.3f}{of}" if rewards else "")
 
 
-def print_summary(log: ResultLog, total: int, out: Path) -> None:
-    console.print(headline(log, total))
-    kinds = Counter(entry.failure for entry in log.entries.values() if entry.failure)
-    for kind, count in kinds.most_common():
-        example = next(e.error or "" for e in log.entries.values() if e.failure == kind)
-        first = example.partition("\n")[0][:200]
-        console.print(f"  {count} x {kind}: {first}", markup=False, soft_wrap=True)
-    console.print(f"results in {out}")
-
-
-def end(log: ResultLog) -> None:
+def finish(log: ResultLog, *, told_model: bool) -> None:
+    """What came out of it; exit code 1 where a script should not go on."""
+    print_summary(log)
+    if not told_model:
+        for line in {no_model(entry.error or "") for entry in log.entries.values()} - {""}:
+            hint(line)
     if log.missing():
         hint("run the same command again to retry what failed")
         raise typer.Exit(1)
     if not any(entry.success for entry in log.entries.values()):
         raise typer.Exit(1)
+
+
+def print_summary(log: ResultLog) -> None:
+    console.print(headline(log, len(log.digests)))
+    kinds = Counter(entry.failure for entry in log.entries.values() if entry.failure)
+    for kind, count in kinds.most_common():
+        example = next(e.error or "" for e in log.entries.values() if e.failure == kind)
+        first = example.partition("\n")[0][:200]
+        console.print(f"  {count} x {kind}: {first}", markup=False, soft_wrap=True)
+    console.print(f"results in {log.path}")

@@ -52,7 +52,10 @@ def adapt(script: Path, apply: bool) -> None:
     if not apply:
         hint(f"nothing is written; art init {script} --apply writes {scaffold.TRAINABLE} beside it")
         return
-    for made in scaffold.apply(script, change):
+    written = scaffold.apply(script, change)
+    for made in written:
         console.print(f"made     {escape(str(made))}", soft_wrap=True)
+    if len(written) > 1:
+        hint(f"to do: say in {written[1]} what a good answer is")
     console.print("\nnext:", style="dim")
     console.print(f"  art deploy {escape(str(script.parent))} --local", soft_wrap=True)

@@ -7,7 +7,15 @@ import sys
 
 
 def main() -> None:
-    """Entry point. Says which extra is missing, and turns our errors into one readable line."""
+    """Entry point. A Ctrl-C that comes while modules are still read is an end like any other."""
+    try:
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def run() -> None:
+    """Says which extra is missing, and turns our errors into one readable line."""
     try:
         import typer  # noqa: F401
     except ImportError:

@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from .. import local
 from ..errors import ConfigError, ToolkitError
 from ..rollout import ROLLOUT
-from .doctor import Check
+from .doctor import Check, require_runtime
 
 if TYPE_CHECKING:
     from ..sandbox import SandboxClient
@@ -35,10 +35,14 @@ def check_reach(arn: str, base_url: str | None, endpoint: str | None) -> Check:
 
     if base_url is None:
         raise ConfigError("--from-session needs --base-url: what is the session to reach?")
+    if not base_url.startswith(("http://", "https://")):
+        raise ConfigError(f"--base-url {base_url!r} is no http or https URL")
+    found = local.parse_arn(arn)
+    require_runtime(found, endpoint)
     url = f"{base_url.rstrip('/')}/models"
     try:
         with SandboxClient(arn, endpoint_url=endpoint) as client, client.start() as sandbox:
-            if local.parse_arn(arn).is_local:
+            if found.is_local:
                 name_model(client, sandbox.session_id, base_url)
             command = ["python3", "-c", _QUESTION, url]
             said = sandbox.exec(command, timeout=TIMEOUT_S + 20).stdout.strip()

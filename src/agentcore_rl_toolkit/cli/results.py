@@ -76,13 +76,24 @@ class Entry:
 class ResultLog:
     """Owns the results file and the list of sessions in flight beside it."""
 
-    def __init__(self, path: Path, rows: list[dict[str, Any]], subject: Subject) -> None:
+    def __init__(
+        self,
+        path: Path,
+        rows: list[dict[str, Any]],
+        subject: Subject,
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """``overwrite``: whatever the file holds is dropped, and sessions in flight are ended."""
         self.path, self._subject = path, subject
         self.digests = [digest(row) for row in rows]
         self.entries: dict[int, Entry] = {}
         self.inflight_path = path.with_name(path.name + ".inflight")
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._read()
+        if overwrite:
+            rewrite(path, [])
+        else:
+            self._read()
         known = [
             record
             for record in read_lines(self.inflight_path)
@@ -94,8 +105,8 @@ class ResultLog:
         wanted: list[dict[str, Any]] = []
         over: list[dict[str, Any]] = []
         for record in known:
-            open_here = record["index"] not in done and Subject.of(record).same(subject)
-            (wanted if open_here else over).append(record)
+            is_open = record["index"] not in done and Subject.of(record).same(subject)
+            (wanted if is_open and not overwrite else over).append(record)
         self.unfinished = {record["index"]: record for record in wanted}
         """Sessions whose result is not here yet; the last attempt of each row."""
         self.ended = over
@@ -111,14 +122,14 @@ class ResultLog:
             if entry.index >= len(self.digests) or entry.digest != self.digests[entry.index]:
                 raise ConfigError(
                     f"{self.path} holds results of other data (row {entry.index}): "
-                    "choose another --out, or remove it"
+                    "choose another --out, or --overwrite it"
                 )
             if not entry.success:
                 continue
             if not (found := Subject.of(record)).same(self._subject):
                 raise ConfigError(
                     f"{self.path} holds results of {found}, and this is {self._subject}: choose "
-                    "another --out, or remove the file to evaluate anew"
+                    "another --out, or --overwrite it to evaluate anew"
                 )
             self.entries[entry.index] = entry
         if len(self.entries) < len(lines):

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import ConfigError
+from .run_view import (
+    figure,
+    print_group,
+    print_head,
+    print_line,
+    print_log,
+    print_metric,
+    print_result,
+    print_tokens,
+    print_turn,
+    share,
+)
 from .show import console, escape, hint, plain_table, printable
 
 if TYPE_CHECKING:
-    from ..dashboard.rollout import RolloutView
     from ..dashboard.run import Run
 
 TAIL_S = 0.5
@@ -39,7 +48,7 @@ def runs(runs_dir: Annotated[Path, typer.Argument(help="Folder of runs.")] = DEF
             f"{brief['step']}/{brief['steps'] or '?'}",
             str(brief["rollouts"]),
             figure(brief["reward"]),
-            f"{share(brief['first_success'])} -> {share(brief['last_success'])}",
+            held_out(brief),
         )
     shown.caption = None if shown.row_count else f"no runs below {escape(str(runs_dir))}"
     console.print(shown)
@@ -75,6 +84,8 @@ def show(
     for turn in answer["turn_list"]:
         print_turn(turn)
     print_group(answer)
+    print_result(answer)
+    print_log(view)
     for problem in answer["problems"]:
         hint(f"could not be read: {problem['file']} {problem['message']}")
 
@@ -90,14 +101,30 @@ def tail(
     rollouts = figures = 0
     while True:
         found.poll()
-        for n in range(rollouts, len(found.index.heads)):
-            print_line(found.line(n))
-        for metric in found.metrics[figures:]:
-            print_metric(metric)
+        print_new(found, rollouts, figures)
         rollouts, figures = len(found.index.heads), len(found.metrics)
         if once or found.state() != "live":
             return
         time.sleep(TAIL_S)
+
+
+def print_new(run: Run, rollouts: int, figures: int) -> None:
+    """Lines since so many rollouts and figures, in the order in which they were written."""
+    heads = enumerate(run.index.heads[rollouts:], rollouts)
+    lines: list[tuple[float, int, dict[str, Any] | None]] = [(h.at, n, None) for n, h in heads]
+    for metric in run.metrics[figures:]:
+        at = metric.get("at")
+        lines.append((float(at) if isinstance(at, int | float) else time.time(), -1, metric))
+    for _, n, told in sorted(lines, key=lambda line: line[0]):
+        if told is None:
+            print_line(run.line(n))
+        else:
+            print_metric(told)
+
+
+def held_out(brief: dict[str, Any]) -> str:
+    first, last = share(brief["first_success"]), share(brief["last_success"])
+    return f"{first} -> {last}" if brief["evals"] > 1 else last
 
 
 def rescore(
@@ -179,97 +206,3 @@ def place_of(run: Run, name: str) -> int:
     place = run.index.find(found[0])
     assert place is not None
     return place
-
-
-# --- printing ---------------------------------------------------------------------------------
-
-
-def figure(value: Any, form: str = ".3f") -> str:
-    return format(value, form) if isinstance(value, int | float) else "-"
-
-
-def share(value: Any) -> str:
-    return f"{100 * value:.1f} %" if isinstance(value, int | float) else "-"
-
-
-def say(text: str, style: str | None = None) -> None:
-    console.print(printable(text), style=style, markup=False, soft_wrap=True)
-
-
-def print_head(answer: dict[str, Any]) -> None:
-    say(answer["rollout_id"], "bold")
-    outcome = answer["failure"] or f"reward {figure(answer['reward'])}"
-    say(
-        f"{answer['phase']} {answer['step']}  {outcome}  {answer['turns']} turns  "
-        f"{answer['tokens']} tokens  {answer['seconds']:.2f} s  session {answer['session_id']}"
-    )
-    if answer["error"]:
-        say(answer["error"], "red")
-
-
-def print_turn(turn: dict[str, Any]) -> None:
-    for message in turn["messages"]:
-        print_message(message, message["role"], "dim")
-    notes = [turn["fork"], turn["left"] and f"not trained: {turn['left']}", turn["error"]]
-    told = "".join(f"  [{note}]" for note in notes if note)
-    if turn["answer"] is not None:
-        name = f"model {turn['seq']}{told}  {turn['n_prompt']} in, {turn['n_sampled']} out"
-        print_message(turn["answer"], name, "bold blue")
-    else:
-        say(f"model {turn['seq']}{told}: no answer", "bold blue")
-
-
-def print_message(message: dict[str, Any], name: str, style: str) -> None:
-    say(f"\n{name}", style)
-    for part in (message.get("reasoning"), message["text"]):
-        if part:
-            say(part)
-    for call in message["calls"]:
-        say(f"{call['name']}({call['arguments']})", "magenta")
-
-
-def print_group(answer: dict[str, Any]) -> None:
-    table = plain_table("sample", "outcome", "reward", "advantage", "tokens")
-    for one in answer["group"]:
-        mark = " <" if one["n"] == answer["n"] else ""
-        table.add_row(
-            escape(printable(one["rollout_id"])) + mark,
-            one["failure"] or "done",
-            figure(one["reward"]),
-            figure(one["advantage"], "+.2f"),
-            str(one["tokens"]),
-        )
-    console.print()
-    console.print(table)
-
-
-def print_tokens(view: RolloutView) -> None:
-    from ..dashboard.token import token_answer
-
-    for number in range(len(view.rows())):
-        columns = token_answer(view, number)["columns"]
-        say(f"\nrow {number}: {len(columns['ids'])} tokens", "bold")
-        for line in token_lines(columns):
-            sys.stdout.write(line + "\n")
-
-
-def token_lines(columns: dict[str, Any]) -> Iterator[str]:
-    for i, (token, on, logprob) in enumerate(
-        zip(columns["ids"], columns["mask"], columns["logprobs"], strict=True)
-    ):
-        text = printable(repr(columns["texts"].get(str(token), "")))
-        yield f"{i:6d} {token:7d} {'trained' if on else '       '} {logprob:9.4f}  {text}"
-
-
-def print_line(line: dict[str, Any]) -> None:
-    outcome = line["failure"] or f"reward {figure(line['reward'])}"
-    say(f"{line['rollout_id']}  {outcome}  {line['tokens']} tokens  {line['seconds']:.2f} s")
-
-
-def print_metric(metric: dict[str, Any]) -> None:
-    kind, step = metric.get("kind"), metric.get("step")
-    say(
-        f"{kind} {step}: reward {figure(metric.get('reward'))}  "
-        f"success {share(metric.get('success'))}  {metric.get('rollouts')} rollouts",
-        "bold",
-    )

@@ -10,13 +10,14 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import MissingExtraError
+from ..run.folder import RunFolder
 from .child import own_runtime
 from .deploy import (
     control_client,
@@ -82,7 +83,7 @@ def run_elsewhere(config: TrainConfig, run_dir: Path) -> None:
 
     run_backend = runner(config.backend)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    with deployed(config, hint) as where:
+    with deployed(config, run_dir, hint) as where:
         run_backend(config, run_dir, where)
     console.print(f"run folder: {run_dir}", markup=False, soft_wrap=True)
 
@@ -118,13 +119,16 @@ def run(config: TrainConfig, run_dir: Path, view: View) -> Outcome:
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     # being ended is being interrupted: the state is saved, sessions are stopped
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    with deployed(config, view.note) as where, asyncio.Runner(loop_factory=new_loop) as runner:
+    with (
+        deployed(config, run_dir, view.note) as where,
+        asyncio.Runner(loop_factory=new_loop) as runner,
+    ):
         outcome: Outcome = runner.run(train_loop(config, run_dir, where, view=view))
     return outcome
 
 
 @contextmanager
-def deployed(config: TrainConfig, note: Callable[[str], None]) -> Iterator[Deployed]:
+def deployed(config: TrainConfig, run_dir: Path, note: Callable[[str], None]) -> Iterator[Deployed]:
     """The agent: as it is deployed, or deployed now on a runtime of our own."""
     from ..trainer.rig import Deployed
 
@@ -135,7 +139,10 @@ def deployed(config: TrainConfig, note: Callable[[str], None]) -> Iterator[Deplo
     assert agent.path is not None
     folder, entry = find_entry(Path(agent.path))
     room = config.rollout.max_concurrent * 2
-    with own_runtime(isolation=agent.isolation, max_sessions=room) as url:
+    with (
+        kept_logs(run_dir) as logs,
+        own_runtime(isolation=agent.isolation, max_sessions=room, logs=logs) as url,
+    ):
         variables = dict(agent.env)
         if agent.python:
             variables["ART_PYTHON"] = agent.python
@@ -143,6 +150,20 @@ def deployed(config: TrainConfig, note: Callable[[str], None]) -> Iterator[Deplo
         made = register(control_client(url), runtime_name(folder), folder, entry, variables)
         note(f"agent {folder.name}/{entry} on a local runtime at {url}")
         yield Deployed(str(made["agentRuntimeArn"]), url)
+
+
+@contextmanager
+def kept_logs(run_dir: Path) -> Iterator[Path]:
+    """Where the run keeps what agents print; no trace where nothing came of it."""
+    logs = RunFolder(run_dir).logs
+    for folder in (run_dir, logs):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        yield logs
+    finally:
+        for folder in (logs, run_dir):
+            with suppress(OSError):  # it is in use
+                folder.rmdir()
 
 
 def print_outcome(outcome: Outcome) -> None:

@@ -8,42 +8,46 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 from aiohttp import web
 
 from .. import local
 from .guard import HEADERS
-from .run import Run
+from .run import MAX_LOG_BYTES, Run
 
 POLL_S = 0.5
+LIST_S = 2.0
 KEEP_ALIVE_S = 15.0
 ASK_S = 2.0
-MAX_LOG_BYTES = 256 * 1024
 
 
-async def stream(request: web.Request, run: Run, closing: asyncio.Event) -> web.StreamResponse:
-    """Server-sent events, ``change`` with the counts of lines, until the page or we go away."""
+async def stream(
+    request: web.Request,
+    look: Callable[[], dict[str, Any]],
+    closing: asyncio.Event,
+    every_s: float = POLL_S,
+) -> web.StreamResponse:
+    """Server-sent events, ``change`` with what is seen when it differs, until one of us goes."""
     response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
     await response.prepare(request)
     told: object = None
     quiet = 0.0
     try:
         while not closing.is_set():
-            counts = await asyncio.to_thread(run.poll)
-            now = (*counts, run.state())
+            now = await asyncio.to_thread(look)
             if now != told:
                 told, quiet = now, 0.0
-                data = dict(zip(("rollouts", "metrics", "events", "state"), now, strict=True))
-                await response.write(f"event: change\ndata: {json.dumps(data)}\n\n".encode())
+                await response.write(f"event: change\ndata: {json.dumps(now)}\n\n".encode())
             elif quiet >= KEEP_ALIVE_S:
                 quiet = 0.0
                 await response.write(b": here\n\n")
-            quiet += POLL_S
+            quiet += every_s
             try:
-                await asyncio.wait_for(closing.wait(), POLL_S)
+                await asyncio.wait_for(closing.wait(), every_s)
             except TimeoutError:
                 pass
     except ConnectionError:
@@ -71,9 +75,11 @@ class Runtime:
         return {"endpoint_url": url, "reachable": True, "sessions": found}
 
     async def log(self, run: Run, session_id: str) -> str | None:
-        """What the agent printed, its end; None when no runtime has it any more."""
-        url = endpoint_of(run)
-        body = await self._get(f"{url}/_art/sessions/{session_id}/log") if url else None
+        """What the agent printed, its end; None when neither the run nor a runtime has it."""
+        body = await asyncio.to_thread(run.log, session_id)
+        if body is None and (url := endpoint_of(run)):
+            path = f"/_art/sessions/{quote(session_id, safe='')}/log"
+            body = await self._get(url + path)
         return None if body is None else body[-MAX_LOG_BYTES:].decode(errors="replace")
 
     async def _get(self, url: str) -> bytes | None:

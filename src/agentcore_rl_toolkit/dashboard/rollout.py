@@ -110,6 +110,7 @@ class RolloutView:
         numbers = isinstance(given, list) and all(isinstance(v, int | float) for v in given)
         return [float(v) for v in given] if numbers and given else head.reward
 
+    @cached_property
     def advantages(self) -> list[list[float] | None]:
         """For each sibling, by turn."""
         heads = [self.run.index.heads[n] for n in self.siblings]
@@ -124,6 +125,12 @@ class RolloutView:
         ]
         return turn_advantages(rewards, turns, scale_by_std=scaled)
 
+    def worth(self, rows: list[Row]) -> dict[str, float]:
+        """Advantage of each turn that is trained."""
+        own = self.advantages[self.siblings.index(self.n)] or []
+        spans = [span for row in rows for span in row.turns]
+        return {s.turn_id: own[s.number] for s in spans if s.number < len(own)}
+
     # --- answers ----------------------------------------------------------------------------------
 
     def answer(self) -> dict[str, Any]:
@@ -133,10 +140,14 @@ class RolloutView:
         if self.session is not None and self.graph is not None:
             views = turn_views(self.session.turns, self.graph)
             drift = {k: getattr(self.graph.drift, k) for k in ("clean", "stitched", "forked")}
+            made = self.rows()
             rows = [
                 {"tokens": r.n_tokens, "trained": r.n_trained, "status": r.status.value}
-                for r in self.rows()
+                for r in made
             ]
+            worth = self.worth(made)
+            for view in views:
+                view["advantage"] = worth.get(view["turn_id"])
         return {
             **self.run.line(self.n),
             "error": self.record.get("error"),
@@ -155,7 +166,7 @@ class RolloutView:
     def _group(self) -> list[dict[str, Any]]:
         return [
             {**self.run.line(n), "advantage": None if own is None else own[0] if own else None}
-            for n, own in zip(self.siblings, self.advantages(), strict=True)
+            for n, own in zip(self.siblings, self.advantages, strict=True)
         ]
 
     def payload(self) -> dict[str, Any] | None:
@@ -166,14 +177,16 @@ class RolloutView:
         return {key: value for key, value in found.items() if key != "_rollout"}
 
     def rerun(self) -> str | None:
-        """The command that tries this task once more, on the agent as deployed."""
+        """The command that tries this task once more, on the agent as deployed; the model's address
+        was the session's own and is left to say."""
         payload = self.payload()
         arns = [str(e["agent"]) for e in self.run.events if e.get("agent")]
         arn = arns[-1] if arns else self.run.setting("agent", "arn")
         if payload is None or not arn:
             return None
         words = ["art", "invoke", str(arn), json.dumps(payload, ensure_ascii=False), "--rollout"]
-        return shlex.join(words)
+        name = self.run.setting("model", "served_name") or "policy"
+        return shlex.join([*words, "--model-id", str(name), "--base-url", "MODEL_URL"])
 
     def export(self) -> dict[str, Any]:
         """Everything, for other programs."""

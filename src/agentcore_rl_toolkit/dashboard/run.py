@@ -9,24 +9,22 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from ..rollout import FailureKind
 from ..run import LineReader, Problem, RunFolder
 from ..run.index import RolloutHead, RolloutIndex
+from ..runtime.sessionlog import log_path
+from .sums import failures, fates, stages, where
 
 QUIET_S = 120.0
 """Without a journal's lock to ask: a run that wrote nothing for so long has stopped."""
 MAX_PROBLEMS = 50
+MAX_LOG_BYTES = 256 * 1024
 MAX_BARS = 512
-LATEST = 512
-"""Rollouts that say where a rollout's time goes now."""
 PAGE = 200
-INFRASTRUCTURE = frozenset(kind.value for kind in FailureKind if kind.infrastructure)
 
 
 class Run:
@@ -49,6 +47,11 @@ class Run:
             self.metrics.extend(m for m in self._metric_lines.poll() if self._is_figure(m))
             self.events.extend(self._event_lines.poll())
             return len(self.index.heads), len(self.metrics), len(self.events)
+
+    def counts(self) -> dict[str, Any]:
+        """What changes when the run does."""
+        names = ("rollouts", "metrics", "events")
+        return {**dict(zip(names, self.poll(), strict=True)), "state": self.state()}
 
     def _is_figure(self, record: dict[str, Any]) -> bool:
         """A line that curves can be drawn of; else it is told."""
@@ -81,6 +84,17 @@ class Run:
     def setting(self, part: str, name: str, default: Any = None) -> Any:
         found = self.config().get(part)
         return found.get(name, default) if isinstance(found, dict) else default
+
+    def log(self, session_id: str) -> bytes | None:
+        """The end of what an agent printed; None where the run keeps no logs."""
+        if "/" in session_id or "\0" in session_id:
+            return None
+        try:
+            with log_path(self.folder.logs, session_id).open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_LOG_BYTES))
+                return file.read(MAX_LOG_BYTES)
+        except OSError:
+            return None
 
     def state(self) -> str:
         """live, ended, or stopped: there is no end in it, and nobody writes it."""
@@ -133,6 +147,7 @@ class Run:
             "steps": self.setting("train", "steps") or (steps[-1].get("steps") if steps else None),
             "rollouts": len(self.index.heads),
             "reward": steps[-1].get("reward") if steps else None,
+            "evals": len(evals),
             "first_success": evals[0].get("success") if evals else None,
             "last_success": evals[-1].get("success") if evals else None,
             "rewards": [m.get("reward") for m in steps],
@@ -144,49 +159,25 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         with self.lock:
-            brief = self.brief()
+            seen = self.counts()
             return {
-                **brief,
+                **self.brief(),
+                "seen": seen,
                 "metrics": self.metrics,
                 "events": self.events[-100:],
-                "where": self.where(),
-                "stages": self.stages(),
+                "where": where(self._fates()),
+                "failures": failures(self.index.heads),
+                "stages": stages(self.index.heads),
                 "config": self.config_text(),
                 "problems": self.problems(),
                 "phases": sorted({head.phase for head in self.index.heads}),
                 "path": str(self.folder.path),
             }
 
-    def where(self) -> list[dict[str, Any]]:
-        """Where the rollouts went; the shares sum to one."""
-        heads = self.index.heads
+    def _fates(self) -> list[str]:
+        """Of each rollout, what became of it."""
         done = max((m["step"] for m in self.metrics if m.get("kind") == "step"), default=0)
-        flat = self._flat_groups()
-        counts = Counter(_fate(head, done, flat) for head in heads)
-        order = ["trained", "agent", "equal", "waiting", "evaluated"]
-        names = [n for n in order if n in counts] + sorted(set(counts) - set(order))
-        total = max(1, len(heads))
-        return [{"name": n, "count": counts[n], "share": counts[n] / total} for n in names]
-
-    def stages(self) -> dict[str, Any]:
-        """Mean seconds by stage, of the latest rollouts."""
-        latest = self.index.heads[-LATEST:]
-        sums: Counter[str] = Counter()
-        for head in latest:
-            sums.update(head.timings)
-        return {
-            "rollouts": len(latest),
-            "seconds": {name: value / len(latest) for name, value in sums.items()},
-        }
-
-    def _flat_groups(self) -> set[str]:
-        """Groups in which all that count did equally well."""
-        heads, out = self.index.heads, set()
-        for group, places in self.index.by_group.items():
-            rewards = {heads[i].reward for i in places} - {None}
-            if len(rewards) == 1:
-                out.add(group)
-        return out
+        return fates(self.index, done)
 
     def rollouts(
         self,
@@ -194,6 +185,7 @@ class Run:
         phase: str = "",
         step: int | None = None,
         outcome: str = "",
+        fate: str = "",
         text: str = "",
         sort: str = "-n",
         offset: int = 0,
@@ -203,11 +195,13 @@ class Run:
         with self.lock:
             self.poll()
             least = self.least()
+            became = self._fates() if fate else []
             chosen = [
                 n
                 for n, head in enumerate(self.index.heads)
                 if (not phase or head.phase == phase)
                 and (step is None or head.step == step)
+                and (not fate or became[n] == fate)
                 and (not outcome or outcome in _outcomes(head, least))
                 and (not text or text in head.rollout_id or text in head.session_id)
             ]
@@ -232,6 +226,7 @@ class Run:
             "step": head.step,
             "reward": head.reward,
             "failure": head.failure,
+            "error": head.error,
             "solved": "solved" in _outcomes(head, self.least()),
             "attempts": head.attempts,
             "turns": head.turns,
@@ -266,19 +261,6 @@ class Run:
 def in_words(problems: list[Problem]) -> list[dict[str, Any]]:
     shown = problems[:MAX_PROBLEMS]
     return [{"file": p.path.name, "at": p.at, "message": p.message} for p in shown]
-
-
-def _fate(head: RolloutHead, done: int, flat: set[str]) -> str:
-    """One of: evaluated, a kind of failure, waiting, equal, agent, trained."""
-    if head.phase == "eval":
-        return "evaluated" if head.failure not in INFRASTRUCTURE else str(head.failure)
-    if head.failure in INFRASTRUCTURE:
-        return str(head.failure)
-    if head.phase == "train" and head.step >= done:
-        return "waiting"
-    if head.group_id in flat:
-        return "equal"
-    return "agent" if head.failure else "trained"
 
 
 def _outcomes(head: RolloutHead, least: float) -> tuple[str, ...]:

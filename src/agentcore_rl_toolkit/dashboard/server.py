@@ -1,6 +1,7 @@
 """The dashboard as one server: the page at ``/``, JSON below ``/api``, nothing that changes a run.
 
     /api/runs                                 all runs below the folder
+    /api/events                               server-sent events: the list has changed
     /api/runs/{run}                           figures, where the rollouts went, what is unreadable
     /api/runs/{run}/rollouts                  a page of the table, filtered
     /api/runs/{run}/timeline                  rollouts of one step by stage
@@ -27,7 +28,7 @@ from ..errors import ConfigError
 from ..local import is_loopback
 from ..run import RunFolder, find_runs
 from .guard import HEADERS, Guard
-from .live import Runtime, stream
+from .live import LIST_S, Runtime, stream
 from .page import single_page
 from .rollout import RolloutView
 from .run import PAGE, Run
@@ -95,6 +96,7 @@ class DashboardServer:
             web.get("/", self._page),
             web.get("/static/{name}", self._static),
             web.get("/api/runs", self._list),
+            web.get("/api/events", self._list_events),
             web.get(run, self._json(lambda r: self._run(r).summary())),
             web.get(run + "/rollouts", self._json(self._table)),
             web.get(run + "/timeline", self._json(self._timeline)),
@@ -151,8 +153,9 @@ class DashboardServer:
 
     async def _list(self, request: web.Request) -> web.Response:
         def make(_: web.Request) -> dict[str, Any]:
+            seen = self._counts()
             runs = [self._opened(folder).brief() for folder in self._folders()]
-            return {"base": str(self.base), "runs": runs}
+            return {"base": str(self.base), "runs": runs, "seen": seen}
 
         return await self._json(make)(request)
 
@@ -162,6 +165,7 @@ class DashboardServer:
             phase=query.get("phase", ""),
             step=number(query, "step"),
             outcome=query.get("outcome", ""),
+            fate=query.get("fate", ""),
             text=query.get("text", ""),
             sort=query.get("sort", "-n"),
             offset=number(query, "offset") or 0,
@@ -177,7 +181,13 @@ class DashboardServer:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         run = await asyncio.to_thread(self._run, request)
-        return await stream(request, run, self._closing)
+        return await stream(request, run.counts, self._closing)
+
+    async def _list_events(self, request: web.Request) -> web.StreamResponse:
+        return await stream(request, self._counts, self._closing, LIST_S)
+
+    def _counts(self) -> dict[str, Any]:
+        return {f.path.name: self._opened(f).counts() for f in self._folders()}
 
     async def _sessions(self, request: web.Request) -> web.Response:
         run = await asyncio.to_thread(self._run, request)

@@ -46,7 +46,7 @@ def _columns(view: RolloutView, row: Row) -> dict[str, Any]:
     path = find_tokenizer(view.run.folder.path, view.run.config())
     ids = row.token_ids.tolist()
     texts = texts_of(path, sorted(set(ids)))
-    own = view.advantages()[view.siblings.index(view.n)]
+    worth = view.worth([row])
     logprobs = np.round(row.logprobs.astype(np.float64), DIGITS)
     return {
         "ids": ids,
@@ -63,7 +63,7 @@ def _columns(view: RolloutView, row: Row) -> dict[str, Any]:
                 "end": span.end,
                 "finish_reason": span.finish_reason,
                 "reward": row.turn_rewards[i] if row.turn_rewards else row.reward,
-                "advantage": own[span.number] if own and span.number < len(own) else None,
+                "advantage": worth.get(span.turn_id),
             }
             for i, span in enumerate(row.turns)
         ],

@@ -13,17 +13,9 @@ from dataclasses import dataclass, field
 
 from ..errors import ConfigError
 from .edit import Source
+from .model import Handler, change_model, payload_name
 
 BASE, OURS = "BedrockAgentCoreApp", "AgentCoreRLApp"
-MODEL = {
-    "base_url": '{cfg}["base_url"]',
-    "api_key": '{cfg}.get("api_key", "EMPTY")',
-    "model_id": '{cfg}["model_id"]',
-    "model": '{cfg}["model_id"]',
-}
-"""Arguments by which clients and frameworks are told their model, and what a rollout says."""
-
-Handler = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass
@@ -54,7 +46,7 @@ def adapt(text: str) -> Adapted:
     change_decorator(source, handler)
     change_model(source, handler, out.notes)
     change_returns(source, handler, out.notes)
-    out.after = drop_unused_os(source.result())
+    out.after = drop_unused_os(text, source.result())
     return out
 
 
@@ -139,106 +131,66 @@ def change_decorator(source: Source, handler: Handler) -> None:
             source.replace(node, said.removesuffix("entrypoint") + "rollout_entrypoint")
 
 
-def change_model(source: Source, handler: Handler, notes: list[str]) -> None:
-    """Arguments named as a model's in the handler; those elsewhere are pointed out."""
-    inside = list(ast.walk(handler))
-    payload = payload_name(handler)
-    found = list(model_arguments(inside))
-    for name, value in found:
-        source.replace(value, MODEL[name].format(cfg="cfg"))
-    if found:
-        source.insert_before(first_statement(handler), f'cfg = {payload}["_rollout"]')
-    within = set(map(id, inside))
-    outside = [node for node in ast.walk(source.tree) if id(node) not in within]
-    for name, value in model_arguments(outside):
-        said = MODEL[name].format(cfg=f'{payload}["_rollout"]')
-        notes.append(
-            f"line {value.lineno}: {name} is set outside the handler. Make the model inside it, "
-            f"with {said}"
-        )
-    told = {name for name, _ in found}
-    if not notes and "base_url" not in told:
-        notes.append(
-            "no base_url was found: give the model's client, inside the handler, "
-            f'base_url={payload}["_rollout"]["base_url"]'
-        )
-
-
-def payload_name(handler: Handler) -> str:
-    return (handler.args.posonlyargs + handler.args.args)[0].arg
-
-
-def model_arguments(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
-    """Keyword arguments, and the keys of dicts that are arguments themselves."""
-    for node in nodes:
-        if not isinstance(node, ast.Call):
-            continue
-        yield from of_model({k.arg: k.value for k in node.keywords if k.arg})
-        for keyword in node.keywords:
-            if isinstance(keyword.value, ast.Dict):
-                pairs = zip(keyword.value.keys, keyword.value.values, strict=True)
-                yield from of_model(
-                    {str(k.value): v for k, v in pairs if isinstance(k, ast.Constant)}
-                )
-
-
-def of_model(given: dict[str, ast.expr]) -> Iterator[tuple[str, ast.expr]]:
-    for name, value in given.items():
-        if name == "api_key" and "base_url" not in given:
-            continue  # of another service
-        if name == "model" and not is_text(value):
-            continue  # Agent(model=model): the object, made elsewhere
-        if name in MODEL:
-            yield name, value
-
-
-def is_text(value: ast.expr) -> bool:
-    """A model's name: written out, a constant, or from the environment."""
-    if isinstance(value, ast.Name):
-        return value.id.isupper()
-    said = ast.unparse(value)
-    return isinstance(value, ast.Constant | ast.JoinedStr) or "environ" in said or "getenv" in said
-
-
-def first_statement(handler: Handler) -> ast.stmt:
-    first = handler.body[0]
-    if first.lineno == handler.lineno:
-        raise ConfigError(f"the handler {handler.name} is written on one line: give it a block")
-    is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    return handler.body[1] if is_docstring and len(handler.body) > 1 else first
-
-
 def change_returns(source: Source, handler: Handler, notes: list[str]) -> None:
     returns = [node for node in own_nodes(handler) if isinstance(node, ast.Return)]
     if not any(node.value for node in returns):
         raise ConfigError(f"the handler {handler.name} returns nothing: a rollout needs a result")
-    payload = payload_name(handler)
-    rewarded = f'"rewards": reward(**{{**{payload}, **result}})}}'
+    payload, reward = payload_name(handler), source.free_name("reward")
     for node in returns:
         if node.value is None:
             source.replace(node, "return {}")
             continue
-        is_dict = isinstance(node.value, ast.Dict)
-        head, tail = ("", "") if is_dict else ('{"response": ', "}")
+        is_dict = makes_dict(handler, node.value)
         if not is_dict:
             notes.append(f"line {node.lineno}: what is returned is kept as 'response' of a dict")
-        if source.begins_line(node):
-            source.replace_span(source.start(node), source.start(node.value), f"result = {head}")
-            indent = " " * node.col_offset
-            source.insert(source.end(node), f"{tail}\n{indent}return {{**result, {rewarded}")
-        else:
-            at = source.start(node.value)
-            source.insert(at, f"{{**(result := {head}")
-            source.insert(source.end(node), f"{tail}), {rewarded}")
+        change_return(source, node, f"{reward}(**{{**{payload}, **%s}})", is_dict)
     imports = [node for node in source.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    source.insert(source.end(imports[-1]), "\nfrom reward import reward")
+    known_as = "" if reward == "reward" else f" as {reward}"
+    source.insert_after_line(imports[-1], f"from reward import reward{known_as}")
 
 
-def drop_unused_os(text: str) -> str:
+def change_return(source: Source, node: ast.Return, rewarded: str, is_dict: bool) -> None:
+    """``rewarded``: the call of the reward, with a place for the name of the result."""
+    assert node.value is not None, "it returns something"
+    if is_dict and isinstance(node.value, ast.Name):
+        name = node.value.id
+        source.replace(node.value, f'{{**{name}, "rewards": {rewarded % name}}}')
+        return
+    rewarded = f'"rewards": {rewarded % "result"}}}'
+    head, tail = ("", "") if is_dict else ('{"response": ', "}")
+    if source.begins_line(node):
+        source.replace_span(source.start(node), source.start(node.value), f"result = {head}")
+        indent = " " * node.col_offset
+        source.insert(source.end(node), f"{tail}\n{indent}return {{**result, {rewarded}")
+    else:
+        source.insert(source.start(node.value), f"{{**(result := {head}")
+        source.insert(source.end(node), f"{tail}), {rewarded}")
+
+
+def makes_dict(handler: Handler, value: ast.expr) -> bool:
+    """Written out, ``dict(…)``, or a name that the handler gives nothing else."""
+    if isinstance(value, ast.Name):
+        given = [
+            node.value
+            for node in own_nodes(handler)
+            if isinstance(node, ast.Assign)
+            and any(isinstance(to, ast.Name) and to.id == value.id for to in node.targets)
+        ]
+        return bool(given) and all(isinstance(one, ast.Dict) for one in given)
+    is_call = isinstance(value, ast.Call) and ast.unparse(value.func) == "dict"
+    return isinstance(value, ast.Dict) or is_call
+
+
+def drop_unused_os(before: str, after: str) -> str:
     """``import os`` was there for the model's variables, and may have gone with them."""
-    source = Source(text)
-    used = any(isinstance(n, ast.Name) and n.id == "os" for n in ast.walk(source.tree))
+    source = Source(after)
+    if not uses_os(Source(before).tree) or uses_os(source.tree):
+        return after
     for node in source.tree.body:
-        if isinstance(node, ast.Import) and [a.name for a in node.names] == ["os"] and not used:
+        if isinstance(node, ast.Import) and [a.name for a in node.names] == ["os"]:
             source.remove_line(node)
     return source.result()
+
+
+def uses_os(tree: ast.Module) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "os" for node in ast.walk(tree))

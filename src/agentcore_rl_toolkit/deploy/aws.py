@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigError
-from . import package, resources
+from . import image, package, resources
 from .call import call, find
 from .step import Account, Step, Wanted, code_key, nothing, repository_name
 
@@ -41,7 +41,7 @@ class Deployment:
 
     def plan(self) -> list[Step]:
         wanted = self.wanted
-        digest = "" if wanted.image else package.digest(wanted.folder)
+        digest = digest_of(wanted)
         steps = [resources.bucket_step(self.account, self.bucket)]
         if wanted.image or wanted.container:
             steps += resources.image_steps(self.account, wanted, digest)
@@ -156,6 +156,15 @@ class Deployment:
         else:
             operation, named = "update_agent_runtime_endpoint", {"endpointName": name}
         call(self.control, operation, agentRuntimeVersion=version, **where, **named)
+
+
+def digest_of(wanted: Wanted) -> str:
+    """What names the zip or the image; nothing where one was given."""
+    if wanted.image:
+        return ""
+    if wanted.container:
+        return image.digest(wanted.folder, wanted.name, wanted.entry)
+    return package.digest(wanted.folder)
 
 
 def find_runtime(control: Any, name: str) -> dict[str, Any] | None:

@@ -27,6 +27,13 @@ ABSENT = {
     *("ImageNotFoundException", "ResourceNotFoundException"),
 }
 
+ACTIONS = {
+    "HeadBucket": "ListBucket",
+    "ListObjectsV2": "ListBucket",
+    "HeadObject": "GetObject",
+    "PutPublicAccessBlock": "PutBucketPublicAccessBlock",
+}
+"""Calls whose permission has another name."""
 NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, TokenRetrievalError, ProfileNotFound)
 
 
@@ -66,7 +73,8 @@ def code_of(error: ClientError) -> str:
 
 def _readable(client: Any, operation: str, error: ClientError, instead: str) -> ConfigError:
     service = client.meta.service_model.signing_name
-    action = f"{service}:{client.meta.method_to_api_mapping[operation]}"
+    name = client.meta.method_to_api_mapping[operation]
+    action = f"{service}:{ACTIONS.get(name, name)}"
     said = error.response.get("Error", {}).get("Message") or code_of(error)
     if code_of(error) in DENIED:
         other = f", or {instead}" if instead else ""

@@ -55,6 +55,35 @@ class Source:
         """A line of its own, indented as the node is."""
         self.insert(self.start(node), f"{line}\n{' ' * node.col_offset}")
 
+    def insert_after_line(self, node: ast.stmt, line: str) -> None:
+        """Below the node's last line, with whatever stands behind it there."""
+        assert node.end_lineno is not None, "parsed from text"
+        at = self._lines[node.end_lineno]
+        if self.text.encode()[:at].endswith(b"\n"):
+            self.insert(at, f"{line}\n")
+        else:
+            self.insert(at, f"\n{line}")
+
+    def add_arguments(self, call: ast.Call, texts: list[str]) -> None:
+        """Behind those that are there; on lines of their own where those are."""
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        last = max(given, key=self.end, default=None)
+        if last is None:
+            self.insert(self.end(call) - 1, ", ".join(texts))
+            return
+        between = ", "
+        if last.lineno != call.lineno:
+            line = self.text.encode()[self.place(last.lineno, 0) :]
+            between = ",\n" + " " * (len(line) - len(line.lstrip()))
+        self.insert(self.end(last), "".join(between + text for text in texts))
+
+    def free_name(self, wanted: str) -> str:
+        """``wanted``, or with a prefix where the text has it already."""
+        taken = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
+        taken |= {node.arg for node in ast.walk(self.tree) if isinstance(node, ast.arg)}
+        taken |= {getattr(node, "name", "") or "" for node in ast.walk(self.tree)}
+        return wanted if wanted not in taken else self.free_name(f"rollout_{wanted}")
+
     def remove_line(self, node: ast.stmt) -> None:
         """With the empty line after it, when there is one before it as well."""
         assert node.end_lineno is not None, "parsed from text"

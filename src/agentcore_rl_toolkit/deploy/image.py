@@ -6,11 +6,14 @@ Dockerfile that is there already is its author's and stays.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 from pathlib import Path
 
 from ..errors import ConfigError
+from ..runtime import ignore
+from . import package
 from .package import OWN_LEFT_OUT, PYTHON, requirements_of, toolkit_files
 
 LAYOUT = ".bedrock_agentcore"
@@ -38,6 +41,21 @@ def dockerfile_of(folder: Path, name: str) -> Path:
     return folder / LAYOUT / name / "Dockerfile"
 
 
+def dockerfile_text(folder: Path, name: str, entry: str) -> str:
+    """The text of the one that is there, else of ours."""
+    path = dockerfile_of(folder, name)
+    if path.exists():
+        return path.read_text(encoding="utf-8")
+    here = path.parent.relative_to(folder)
+    return DOCKERFILE.format(python=PYTHON, here=here, entry=entry)
+
+
+def digest(folder: Path, name: str, entry: str) -> str:
+    """Of the agent and of how its image is built."""
+    text = f"{package.digest(folder)} {dockerfile_text(folder, name, entry)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def write(folder: Path, name: str, entry: str) -> Path:
     """Everything that the build needs; returns the Dockerfile."""
     path = dockerfile_of(folder, name)
@@ -51,12 +69,11 @@ def write(folder: Path, name: str, entry: str) -> Path:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, copy)
     # a name that BuildKit reads for this Dockerfile alone
-    ignored = [f"**/{one}" for one in sorted(OWN_LEFT_OUT - {LAYOUT})]
+    ignored = ignore.lines_of(folder)
+    ignored += [f"**/{one}" for one in sorted(OWN_LEFT_OUT - {LAYOUT})]
     ignored += [f"{LAYOUT}/*", f"!{LAYOUT}/{name}"]
     (place / "Dockerfile.dockerignore").write_text("\n".join(ignored) + "\n")
-    if not path.exists():
-        here = path.parent.relative_to(folder)
-        path.write_text(DOCKERFILE.format(python=PYTHON, here=here, entry=entry))
+    path.write_text(dockerfile_text(folder, name, entry), encoding="utf-8")
     return path
 
 

@@ -1,9 +1,9 @@
 """An agent's folder as AWS takes it: its files, the toolkit's base part, packages for ARM64.
 
 ``files_of`` decides what belongs to an agent, for the zip and for the digest alike; secrets in
-``.env`` never do. The digest names a zip or an image, so that an unchanged agent is neither packed
-nor pushed again. The toolkit is packed from what is installed here, not from an index: what was
-tried locally is what runs there.
+``.env`` never do, nor does what ``.dockerignore`` names. The digest names a zip or an image, so
+that an unchanged agent is neither packed nor pushed again. The toolkit is packed from what is
+installed here, not from an index: what was tried locally is what runs there.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ..errors import ConfigError
 from ..runtime.agent import LEFT_OUT, MAX_FOLDER_BYTES, MAX_ZIP_BYTES
+from ..runtime.ignore import ignored_in
 from ..runtime.requirements import Requirements, find
 
 TOOLKIT = Path(__file__).resolve().parents[1]
@@ -35,10 +36,12 @@ Install = Callable[[Requirements, Path], None]
 
 def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
     """Name in the archive and file, in order; links are not followed out of the folder."""
-    root = folder.resolve()
+    root, ignored = folder.resolve(), ignored_in(folder)
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         if OWN_LEFT_OUT.intersection(inside.parts) or not path.is_file():
+            continue
+        if ignored(PurePosixPath(inside)):
             continue
         if any((folder / parent / "pyvenv.cfg").exists() for parent in inside.parents):
             continue

@@ -32,7 +32,7 @@ def trust(account: str, region: str, partition: str) -> Document:
 def permissions(
     account: str, region: str, partition: str, bucket: str, name: str, repository: str | None
 ) -> Document:
-    """``repository``: of the image; None for an agent that is a zip."""
+    """``repository``: ARN of the image's; None for an agent that is a zip."""
     logs = f"arn:{partition}:logs:{region}:{account}:log-group:{LOGS}/{name}-*"
     out = [
         _allow(["s3:PutObject"], f"arn:{partition}:s3:::{bucket}/*"),
@@ -51,10 +51,9 @@ def permissions(
             {**_allow(["s3:PutObject"], archive), "Effect": "Deny"},  # not its own code
         ]
     else:
-        image = f"arn:{partition}:ecr:{region}:{account}:repository/{repository}"
         out += [
             _allow(["ecr:GetAuthorizationToken"], "*"),
-            _allow(["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"], image),
+            _allow(["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"], repository),
         ]
     return _document(*out)
 

@@ -12,20 +12,27 @@ from .policy import CODE_PREFIX
 from .step import MARK, Account, Step, repository_name, role_name
 
 
-def plan(account: Account, name: str, bucket: str | None = None) -> list[Step]:
+def plan(
+    account: Account, name: str, bucket: str | None = None, runtime_id: str | None = None
+) -> list[Step]:
     """Steps for everything that is there; empty when there is nothing."""
     return [
-        *runtime_steps(account.client("bedrock-agentcore-control"), name),
+        *runtime_steps(account.client("bedrock-agentcore-control"), name, runtime_id),
         *role_steps(account, name),
         *code_steps(account, name, bucket or account.bucket()),
         *repository_steps(account, name),
     ]
 
 
-def runtime_steps(control: Any, name: str) -> list[Step]:
+def runtime_steps(control: Any, name: str, runtime_id: str | None = None) -> list[Step]:
+    """``runtime_id``: only that one; another of the name may have taken its place."""
     found = find_runtime(control, name)
     if found is None:
         return []
+    if runtime_id not in (None, found["agentRuntimeId"]):
+        raise ConfigError(
+            f"{runtime_id} is not there; {name!r} is {found['agentRuntimeId']} now: name that one"
+        )
     where = {"agentRuntimeId": found["agentRuntimeId"]}
     listed = call(control, "list_agent_runtime_endpoints", **where)["runtimeEndpoints"]
     names = [one["name"] for one in listed if one["name"] != "DEFAULT"]

@@ -41,7 +41,10 @@ def role_step(account: Account, wanted: Wanted, bucket: str) -> Step:
     if wanted.role is not None:
         return Step("role", wanted.role, "keep", "as given")
     iam, name = account.client("iam"), role_name(wanted.name)
-    repository = None if not (wanted.container or wanted.image) else repository_name(wanted.name)
+    repository = None
+    if wanted.container or wanted.image:
+        own = account.image(repository_name(wanted.name), "")
+        repository = account.repository_arn(wanted.image or own) or account.repository_arn(own)
     place = (account.number, account.region, account.partition)
     trust = policy.trust(*place)
     allowed = policy.permissions(*place, bucket, wanted.name, repository)

@@ -102,7 +102,9 @@ def scaffold(folder: Path) -> list[Path]:
 
 def adapted(script: Path) -> Adapted:
     try:
-        return adapt(script.read_text(encoding="utf-8"))
+        return adapt(script.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{script} is not a text in UTF-8 ({error}): save it as such") from None
     except ConfigError as error:
         raise ConfigError(f"{script}: {error}") from None
 

@@ -86,6 +86,14 @@ class Account:
         domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
         return f"{self.number}.dkr.ecr.{self.region}.{domain}/{repository}:{tag}"
 
+    def repository_arn(self, image: str) -> str | None:
+        """Of an image in ECR, which may be another account's; None for one that is elsewhere."""
+        found = re.match(r"(\d{12})\.dkr\.ecr\.([a-z0-9-]+)\.[^/]+/([^:@]+)", image)
+        if found is None:
+            return None
+        number, region, repository = found.groups()
+        return f"arn:{self.partition}:ecr:{region}:{number}:repository/{repository}"
+
 
 def role_name(name: str) -> str:
     return f"art-{name}"

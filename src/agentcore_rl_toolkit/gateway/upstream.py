@@ -12,6 +12,7 @@ reply early aborts the connection, which is how an engine learns that nobody wai
 from __future__ import annotations
 
 import asyncio
+import functools
 import ssl
 import time
 from collections import deque
@@ -219,6 +220,12 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
 
+@functools.lru_cache(4096)
+def _size_of(head: bytes) -> int:
+    """Events of one answer have few lengths, which are read again and again."""
+    return int(head, 16)
+
+
 def _even_chunks(data: bytes) -> tuple[list[bytes], int]:
     """Leading chunks whose payloads hold no CRLF, as events never do, and where they end.
 
@@ -231,7 +238,7 @@ def _even_chunks(data: bytes) -> tuple[list[bytes], int]:
     if sizes and not sizes[-1]:  # the end of the body
         heads, chunks, sizes = heads[:-1], chunks[:-1], sizes[:-1]
     try:
-        if not all(sizes) or [int(head, 16) for head in heads] != sizes:
+        if not all(sizes) or list(map(_size_of, heads)) != sizes:
             return [], 0
     except ValueError:
         return [], 0

@@ -63,11 +63,11 @@ class EventSplitter:
 
 def _whole_events(chunk: bytes) -> list[bytes] | None:
     """Events of a chunk that holds nothing but whole ones of the usual form, else None."""
-    events = chunk[:-2].split(b"\n\n")
-    if chunk.count(b"\n") != 2 * len(events) or chunk.count(b"\r"):
+    if chunk[:6] != b"data: ":
         return None
-    out = [event[6:] for event in events if event[:6] == b"data: "]
-    return out if len(out) == len(events) else None
+    events = chunk[6:-2].split(b"\n\ndata: ")
+    # no line but theirs: whatever else a chunk holds has line ends of its own
+    return None if chunk.count(b"\n") != 2 * len(events) or b"\r" in chunk else events
 
 
 def cut_prompt_ids(body: bytes) -> tuple[bytes, bytes | None]:

@@ -6,6 +6,7 @@
     events.jsonl      what happened: starts, failures, weight updates, alarms
     turns/*.journal   every model call, see ``run.segment``
     results/          what agents returned, as they returned it
+    logs/             what agents printed, where the run had a runtime of its own
 
 Several processes write into it, each its own files: the trainer the lines, each gateway worker its
 journal. Readers need no lock and no writer: a crashed run reads like a live one.
@@ -23,6 +24,7 @@ METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
 TURNS = "turns"
 RESULTS = "results"
+LOGS = "logs"
 
 
 class RunFolder:
@@ -36,6 +38,7 @@ class RunFolder:
         self.events = self.path / EVENTS
         self.turns = self.path / TURNS
         self.results = self.path / RESULTS
+        self.logs = self.path / LOGS
 
     def exists(self) -> bool:
         """Holds a run, not only an empty folder."""
@@ -45,7 +48,7 @@ class RunFolder:
     def create(self) -> RunFolder:
         """Makes what is missing, readable by its owner only; a folder that is there stays as is."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (self.path, self.turns, self.results):
+        for folder in (self.path, self.turns, self.results, self.logs):
             folder.mkdir(mode=0o700, exist_ok=True)
         return self
 

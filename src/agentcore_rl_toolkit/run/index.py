@@ -27,6 +27,8 @@ from .segment import FRAME_HEAD_BYTES, HEADER, read_payloads, segments, writer_o
 
 HEAD_BYTES = 512
 """Of a payload, in which its session id stands: kind and turn id come before it."""
+ERROR_CHARS = 300
+"""Of a failure's message that are kept in memory; ``record`` has all of it."""
 SLACK_S = 5.0
 """Between the clocks of whoever wrote the rollout and whoever wrote the turns."""
 _HEAD = struct.Struct("<II")
@@ -45,6 +47,7 @@ class RolloutHead(msgspec.Struct, gc=False):
     sample: int = 0
     reward: float | None = None
     failure: str | None = None
+    error: str | None = None
     attempts: int = 1
     rows: int = 0
     turns: int = 0
@@ -97,6 +100,8 @@ class RolloutIndex:
             self.problems.append(problem)
             return
         head.offset = self._offset
+        if head.error is not None and len(head.error) > ERROR_CHARS:
+            head.error = head.error[:ERROR_CHARS] + "\u2026"
         # a name is met many times and kept once
         head.phase = self._names.setdefault(head.phase, head.phase)
         head.group_id = self._names.setdefault(head.group_id, head.group_id)

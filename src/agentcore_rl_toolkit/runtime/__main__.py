@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=local.DEFAULT_PORT, help="0 picks a free one")
     parser.add_argument("--home", type=Path, help="state folder; default: see ART_HOME")
     parser.add_argument("--isolation", default="auto")
-    parser.add_argument("--init-timeout", type=float, default=30.0, metavar="SECONDS")
+    parser.add_argument("--init-timeout", type=float, default=120.0, metavar="SECONDS")
     parser.add_argument("--max-sessions", type=int, default=MAX_SESSIONS)
     parser.add_argument("--memory-wait", type=float, default=WAIT_S, metavar="SECONDS")
     parser.add_argument("--reserve-mb", type=int, help="memory that sessions leave free")

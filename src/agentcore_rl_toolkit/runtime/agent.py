@@ -8,6 +8,7 @@ archive members that climb are refused. ``agent_of`` makes the driver's ``Agent`
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import lzma
 import math
@@ -23,7 +24,8 @@ from typing import Any, get_args
 from urllib.parse import unquote, urlsplit
 
 from ..errors import ConfigError
-from .isolation.base import Agent, Level, Network
+from .ignore import ignored_in
+from .isolation.base import Agent, Level, Limits, Network
 
 MAX_FOLDER_BYTES = 750_000_000
 """AWS's limit for unzipped code."""
@@ -46,6 +48,7 @@ LEFT_OUT = frozenset(
     }
 )
 PARTIAL = ".partial"
+MAX_LIMIT = 2**31
 _ZIP_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError)
 """What zipfile raises for archives that are damaged, encrypted (RuntimeError) or packed in a way
 that it does not know (NotImplementedError, which is one)."""
@@ -57,7 +60,7 @@ def parse_uri(uri: str) -> tuple[Path, str]:
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         raise ConfigError(
             f"containerUri {uri!r} is not a folder of this machine. The local runtime runs "
-            "file:///absolute/folder#entry_script.py; 'art deploy PATH --local' makes one"
+            "file:///absolute/folder#entry_script; 'art deploy PATH --local' makes one"
         )
     folder = Path(unquote(parts.path))
     if not folder.is_absolute() or not folder.is_dir():
@@ -67,9 +70,18 @@ def parse_uri(uri: str) -> tuple[Path, str]:
 
 def check_entry(entry: str) -> str:
     path = PurePosixPath(entry)
-    if not entry.endswith(".py") or path.is_absolute() or ".." in path.parts:
-        raise ConfigError(f"the entry script must be a .py file inside the folder, got {entry!r}")
+    if not path.name or path.is_absolute() or ".." in path.parts or not entry.isprintable():
+        raise ConfigError(f"the entry script must be a file inside the folder, got {entry!r}")
     return str(path)
+
+
+def check_program(folder: Path, entry: str) -> None:
+    """An entry that is not Python is a program, started as it is."""
+    if not entry.endswith(".py") and not (folder / entry).stat().st_mode & stat.S_IXUSR:
+        raise ConfigError(
+            f"{entry} is neither a .py script nor executable: a program that serves port 8080 "
+            f"itself needs a first line such as #!/bin/sh, and 'chmod +x {entry}'"
+        )
 
 
 # --- copies -----------------------------------------------------------------------------------
@@ -79,6 +91,9 @@ def copy_folder(source: Path, target: Path, entry: str) -> None:
     """Blocking: run it in a thread."""
     if not (source / entry).is_file():
         raise ConfigError(f"{source} has no entry script {entry}")
+    check_program(source, entry)
+    if ignored_in(source)(PurePosixPath(entry)):
+        raise ConfigError(f"the .dockerignore of {source} leaves out the entry script {entry}")
     with _partial(target) as fresh:
         budget = _Budget()
         root = os.path.realpath(source)
@@ -103,6 +118,7 @@ def unpack_zip(file: int, size: int, target: Path, entry: str) -> None:
             _extract(packed, fresh)
             if not (fresh / entry).is_file():
                 raise ConfigError(f"the archive has no entry script {entry}")
+            check_program(fresh, entry)
     except ConfigError:
         raise
     except _ZIP_FAULTS as error:
@@ -132,12 +148,14 @@ def _extract(packed: zipfile.ZipFile, target: Path) -> None:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
+    ignored = ignored_in(folder)
     for where, folders, files in os.walk(folder, followlinks=False):
         here = Path(where)
         folders[:] = sorted(f for f in folders if _kept(here / f))
         for name in sorted(files):
             path = here / name
-            if name not in LEFT_OUT and path.is_file():
+            left_out = name in LEFT_OUT or ignored(PurePosixPath(path.relative_to(folder)))
+            if not left_out and path.is_file():
                 yield path
 
 
@@ -204,6 +222,7 @@ def agent_of(
     credentials: tuple[str, str] = ("local", "local"),
     isolation: str,
     init_timeout_s: float,
+    least_memory_mb: int = 0,
 ) -> Agent:
     settings = {name: value for name, value in variables.items() if name.startswith("ART_")}
     python = settings.get("ART_PYTHON") or sys.executable
@@ -219,8 +238,9 @@ def agent_of(
         network=one_of(Network, "ART_NETWORK", settings.get("ART_NETWORK") or "model"),
         allow=tuple(h.strip() for h in settings.get("ART_ALLOW", "").split(",") if h.strip()),
         zygote=settings.get("ART_ZYGOTE") != "0",
-        init_timeout_s=init_timeout_s,
+        init_timeout_s=seconds("ART_INIT_S", settings.get("ART_INIT_S") or init_timeout_s),
         freeze_s=seconds("ART_FREEZE_S", settings.get("ART_FREEZE_S") or Agent.freeze_s),
+        limits=limits_of(settings.get("ART_LIMITS", ""), least_memory_mb),
     )
 
 
@@ -229,6 +249,8 @@ def check_variables(variables: Mapping[str, str]) -> None:
     one_of(Level, "ART_ISOLATION", variables.get("ART_ISOLATION") or "auto")
     one_of(Network, "ART_NETWORK", variables.get("ART_NETWORK") or "model")
     seconds("ART_FREEZE_S", variables.get("ART_FREEZE_S") or 0)
+    seconds("ART_INIT_S", variables.get("ART_INIT_S") or 0)
+    limits_of(variables.get("ART_LIMITS", ""))
     python = variables.get("ART_PYTHON")
     if python and not os.access(python, os.X_OK):
         raise ConfigError(f"ART_PYTHON {python!r} is not an interpreter of this machine")
@@ -259,6 +281,25 @@ def one_of(choices: Any, name: str, value: str) -> Any:
     if value not in allowed:
         raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
     return value
+
+
+def limits_of(text: str, least_memory_mb: int = 0) -> Limits:
+    """``memory_mb=2048,disk_mb=1024``: what is not named stays as it is."""
+    found = Limits()
+    names = [field.name for field in dataclasses.fields(Limits)]
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = word.partition("=")
+        if name not in names:
+            raise ConfigError(f"ART_LIMITS {word!r}: the names are {', '.join(names)}")
+        try:
+            number = float(value) if name == "cpus" else int(value)
+        except ValueError:
+            number = 0
+        if not 0 < number <= MAX_LIMIT:
+            raise ConfigError(f"ART_LIMITS {word!r} needs a number above 0")
+        changed: dict[str, Any] = {name: number}
+        found = dataclasses.replace(found, **changed)
+    return dataclasses.replace(found, memory_mb=max(found.memory_mb, least_memory_mb))
 
 
 def seconds(name: str, value: str | float) -> float:

@@ -46,6 +46,8 @@ class AwsQuotas:
     endpoints: int | None = None
     shortest_s: int | None = None
     """The least idle timeout and lifetime."""
+    variables_bytes: int | None = None
+    """Names and values of an agent's environment variables together."""
 
     @classmethod
     def parse(cls, text: str) -> AwsQuotas:
@@ -68,7 +70,7 @@ class AwsQuotas:
                 parsed = number(value)
             except ValueError:
                 raise ConfigError(f"the quota {name} needs a number, not {value!r}") from None
-            if parsed <= 0:
+            if not parsed > 0:
                 raise ConfigError(f"the quota {name} must be more than 0, got {value}")
             values: dict[str, Any] = {name: parsed}
             found = dataclasses.replace(found, **values)
@@ -90,6 +92,7 @@ _NOW = AwsQuotas(
     versions=1000,
     endpoints=10,
     shortest_s=60,
+    variables_bytes=4096,
 )
 PRESETS = {
     "none": AwsQuotas(),

@@ -25,6 +25,12 @@ NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,47}")
 HEADER = re.compile(
     r"(?i)X-Amzn-Bedrock-AgentCore-Runtime-Custom-[a-z0-9_-]+|(?!x-amzn?-)[a-z0-9][a-z0-9_-]*"
 )
+OF_THE_CONNECTION = re.compile(
+    r"(?i)accept(-.+)?|cache-control|connection|content-(encoding|length|type)|(set-)?cookie|date|"
+    r"expect|forwarded|from|host|http2-settings|keep-alive|origin|proxy-.+|range|referer|te|"
+    r"trailer|transfer-encoding|upgrade|user-agent|via"
+)
+"""Headers that belong to the way of a request, or that the runtime writes itself."""
 ROLE = re.compile(r"arn:aws(-[^:]+)?:iam::([0-9]{12})?:role/.{1,2000}")
 TAG = re.compile(r"[a-zA-Z0-9\s._:/=+@-]*")
 TOKEN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
@@ -61,6 +67,10 @@ UNSUPPORTED = (
     "capacityProviderConfiguration",
 )
 """Refused when given: a session would not be what was asked for."""
+PLATFORMS = ("V1", "V2")
+MAX_MEMORY_MB = 1024 * 1024
+CODE_RUNTIMES = (*(f"PYTHON_3_{minor}" for minor in range(10, 15)), "NODE_22")
+"""Taken as AWS names them; sessions have the interpreter of ART_PYTHON, or the runtime's own."""
 
 
 async def read_json(request: web.Request) -> dict[str, Any]:
@@ -136,6 +146,11 @@ def check_config(body: dict[str, Any], shortest_s: int = 1) -> dict[str, Any]:
     check_protocol(config.get("protocolConfiguration") or {})
     check_artifact(config.get("agentRuntimeArtifact"))
     check_environment(config.get("environmentVariables") or {})
+    check_resources(config.get("resourceConfigurations") or [])
+    if config.get("platformVersion", "V1") not in PLATFORMS:
+        raise wire.invalid(
+            f"platformVersion must be one of {', '.join(PLATFORMS)}", "platformVersion"
+        )
     try:
         timeouts = timeouts_of(config)
         if min(timeouts) < shortest_s:
@@ -155,10 +170,15 @@ def check_artifact(artifact: object) -> None:
             case {
                 "codeConfiguration": {
                     "code": {"s3": {"bucket": str(), "prefix": str()}},
-                    "entryPoint": [*_, str(entry)],
+                    "entryPoint": [str(entry)] | [str(), str(entry)],
+                    **rest,
                 }
             }:
                 agents.check_entry(entry)
+                if rest.get("runtime", CODE_RUNTIMES[0]) not in CODE_RUNTIMES:
+                    raise ConfigError(
+                        f"codeConfiguration.runtime must be one of {', '.join(CODE_RUNTIMES)}"
+                    )
             case _:
                 raise ConfigError(
                     "agentRuntimeArtifact needs containerConfiguration.containerUri or "
@@ -190,7 +210,8 @@ def check_headers(block: dict[str, Any]) -> None:
             "requestHeaderAllowlist holds at most 20 names", "requestHeaderConfiguration"
         )
     for name in names:
-        if not isinstance(name, str) or not HEADER.fullmatch(name):
+        known = isinstance(name, str) and HEADER.fullmatch(name)
+        if not known or OF_THE_CONNECTION.fullmatch(name):
             raise wire.invalid(
                 f"the agent cannot get the header {name!r}: allowed are Authorization, own names, "
                 "and X-Amzn-Bedrock-AgentCore-Runtime-Custom-*",
@@ -213,6 +234,28 @@ def check_environment(variables: object) -> None:
         agents.check_variables(variables)
     except ConfigError as error:
         raise wire.invalid(str(error), field) from error
+
+
+def check_size(variables: dict[str, str], most: int | None) -> None:
+    size = sum(len((n + v).encode(errors="surrogatepass")) for n, v in variables.items())
+    if most is not None and size > most:
+        raise wire.invalid(
+            f"environmentVariables take {size} bytes together, the quota is {most}",
+            "environmentVariables",
+        )
+
+
+def check_resources(blocks: object) -> None:
+    """A session may have as much memory as is asked for here, where it is more than usual."""
+    match blocks:
+        case []:
+            return
+        case [{"minimumMemoryInMiB": int(least)}] if 1 <= least <= MAX_MEMORY_MB:
+            return
+    raise wire.invalid(
+        f"resourceConfigurations is one minimumMemoryInMiB of 1 to {MAX_MEMORY_MB}",
+        "resourceConfigurations",
+    )
 
 
 def check_tags(body: dict[str, Any], present: dict[str, str] | None = None) -> dict[str, str]:

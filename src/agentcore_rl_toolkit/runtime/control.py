@@ -20,6 +20,7 @@ from .check import (
     check_config,
     check_name,
     check_same,
+    check_size,
     check_tags,
     check_text,
     check_token,
@@ -95,7 +96,10 @@ class ControlPlane:
         )
 
     def check(self, body: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        return check_config(body, self.meter.quotas.shortest_s or 1), check_token(body)
+        quotas = self.meter.quotas
+        config = check_config(body, quotas.shortest_s or 1)
+        check_size(config.get("environmentVariables") or {}, quotas.variables_bytes)
+        return config, check_token(body)
 
     def repeated(self, runtime: Runtime, name: str, token: str) -> Version:
         """The first version of a runtime that is there already: only the same request may have
@@ -109,6 +113,8 @@ class ControlPlane:
 
     async def update(self, runtime: Runtime, body: dict[str, Any]) -> web.Response:
         config, token = self.check(body)
+        if runtime.versions and (kept := runtime.latest.config.get("platformVersion")):
+            config.setdefault("platformVersion", kept)
         version = next(
             (v for v in runtime.versions.values() if token and v.client_token == token), None
         )

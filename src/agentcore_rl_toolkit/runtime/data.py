@@ -25,6 +25,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from .. import local
 from ..errors import IsolationError
 from ..rollout import ROLLOUT
 from . import body as bodies
@@ -32,6 +33,7 @@ from . import wire
 from .answer import Answer, Answers
 from .awsquota import Meter
 from .body import MAX_BODY_BYTES, WHOLE_BYTES, Body, Spool
+from .check import check_token, read_small
 from .connector import CONNECT_S
 from .deployment import Deployments
 from .registry import DEFAULT_ENDPOINT
@@ -43,12 +45,18 @@ ANSWER_LIMIT_S = 3600.0
 """AWS's bound of one streaming connection."""
 SAID_CHARS = 500
 STOPS_KEPT = 10_000
+MAX_HEADER_CHARS = 4096
+"""Of a caller's own header that the agent is to get."""
 MAX_CHARS = {
     "Content-Type": 256,
     "Accept": 256,
+    "Mcp-Session-Id": 1024,
+    "Mcp-Protocol-Version": 1024,
+    "Mcp-Method": 1024,
+    "Mcp-Name": 1024,
     "X-Amzn-Bedrock-AgentCore-Runtime-User-Id": 1024,
-    "X-Amzn-Trace-Id": 1024,
-    "traceparent": 1024,
+    "X-Amzn-Trace-Id": 128,
+    "traceparent": 128,
     "tracestate": 512,
     "baggage": 8192,
 }
@@ -95,6 +103,7 @@ class DataPlane:
         for name, most in MAX_CHARS.items():
             if len(request.headers.get(name, "")) > most:
                 raise wire.invalid(f"{name} is longer than {most} characters", name)
+        check_account(request.query.get("accountId"))
         key = SessionKey(runtime_id, qualifier_of(request), check_session_id(session_id))
         self.deployments.find(key.runtime_id, key.qualifier)
         return key
@@ -205,7 +214,8 @@ class DataPlane:
             ):
                 until_head.reschedule(None)
                 if not 200 <= agent.status < 300:
-                    raise await said_no(agent, answer)
+                    answer.reached = True
+                    raise await refusal(agent)
                 return await pass_on(request, agent, session.session_id, answer)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise await broke_off(session, error, limit_s) from error
@@ -219,7 +229,7 @@ class DataPlane:
     async def stop(self, request: web.Request, runtime_id: str) -> web.Response:
         session_id = request.headers.get(wire.SESSION_HEADER) or ""
         key = self.admit(request, runtime_id, session_id)
-        token = (key, client_token(await request.read()))
+        token = (key, client_token(await read_small(request)))
         if token not in self._stops:
             await self._stop(key)
             if token[1]:
@@ -249,13 +259,24 @@ def check_session_id(session_id: str) -> str:
     return session_id
 
 
+def check_account(account: str | None) -> None:
+    if account is None:
+        return
+    if not re.fullmatch(r"[0-9]{12}", account):
+        raise wire.invalid("accountId must be 12 digits", "accountId")
+    if account != local.ACCOUNT:
+        raise wire.not_found(f"The runtimes here are of account {local.ACCOUNT}, not {account}")
+
+
 def client_token(body: bytes) -> str:
     """Of a stop; empty when a raw caller gives none."""
     try:
-        token = json.loads(body or b"{}").get("clientToken", "")
-    except (ValueError, AttributeError) as error:
+        members = json.loads(body or b"{}")
+    except (ValueError, RecursionError) as error:
         raise wire.invalid("The body must be a JSON object") from error
-    return token if isinstance(token, str) else ""
+    if not isinstance(members, dict):
+        raise wire.invalid("The body must be a JSON object")
+    return check_token(members)
 
 
 def session_id_of(request: web.Request) -> str:
@@ -276,6 +297,8 @@ def agent_headers(request: web.Request, session_id: str, allowed: frozenset[str]
     headers = {name: given[name] for name in FORWARDED if name in given}
     for name, value in given.items():
         if name.lower() in allowed and not value.startswith("AWS4-"):
+            if len(value) > MAX_HEADER_CHARS:
+                raise wire.invalid(f"{name} is longer than {MAX_HEADER_CHARS} characters", name)
             headers[name] = value
     headers["Content-Type"] = given.get("Content-Type") or "application/json"
     headers[wire.SESSION_HEADER] = session_id
@@ -356,7 +379,8 @@ def cut(request: web.Request) -> web.StreamResponse:
     return web.StreamResponse()
 
 
-async def said_no(agent: aiohttp.ClientResponse, answer: Answer) -> wire.WireError:
+async def refusal(agent: aiohttp.ClientResponse) -> wire.WireError:
+    """What the caller hears of an answer that is not a success."""
     raw = await agent.content.read(64 * 1024)
     text = error_text(raw)
     message = (
@@ -365,7 +389,6 @@ async def said_no(agent: aiohttp.ClientResponse, answer: Answer) -> wire.WireErr
     )
     if text:
         message += f" Agent said: {text[:SAID_CHARS]}"
-    answer.reached = True
     return wire.runtime_error(message)
 
 
@@ -392,5 +415,6 @@ async def broke_off(
     if session.exited.done():
         what = f"The session ended while it handled the request ({session.exited.result()})."
     else:
-        what = f"The agent closed the connection without a valid HTTP answer ({error!r})."
+        said = error.message if isinstance(error, aiohttp.ClientResponseError) else repr(error)
+        what = f"The agent closed the connection without a valid HTTP answer ({said})."
     return wire.runtime_error(what + log_excerpt(session))

@@ -42,7 +42,7 @@ class Deployments:
         objects: ObjectStore,
         *,
         isolation: str = "auto",
-        init_timeout_s: float = 30.0,
+        init_timeout_s: float = 120.0,
     ) -> None:
         self.registry, self.templates, self.folder = registry, templates, folder
         self.objects = objects
@@ -95,6 +95,7 @@ class Deployments:
             credentials=self.credentials or ("local", "local"),
             isolation=self.isolation,
             init_timeout_s=self.init_timeout_s,
+            least_memory_mb=memory_of(version.config),
         )
 
     def allowed_headers(self, runtime_id: str, version: str) -> frozenset[str]:
@@ -236,3 +237,8 @@ class Deployments:
 def timeouts_of(config: dict[str, Any]) -> Timeouts:
     block = config.get("lifecycleConfiguration") or {}
     return Timeouts.of(block.get("idleRuntimeSessionTimeout"), block.get("maxLifetime"))
+
+
+def memory_of(config: dict[str, Any]) -> int:
+    blocks = config.get("resourceConfigurations") or [{}]
+    return int(blocks[0].get("minimumMemoryInMiB") or 0)

@@ -206,6 +206,12 @@ _OWN: dict[str, tuple[str, dict[str, Any] | None, tuple[str, ...], tuple[int, ..
     "GetSession": ("A live session", _JSON, (), (404,)),
     "GetSessionLog": ("What a session printed; follow=1 goes on", _TEXT, ("follow",), (400, 404)),
     "SessionShell": ("A shell in a live session", None, ("rows", "cols"), (400, 404, 409, 424)),
+    "InvokeAgentRuntimeCommandShell": (
+        "A terminal in a session",
+        None,
+        ("qualifier", "shellId"),
+        (400, 402, 404, 409, 424, 429),
+    ),
     "WebSocket": ("To the agent's /ws", None, ("qualifier",), (400, 402, 404, 409, 424, 429)),
 }
 """Operation to (what it is, content of a success or None for an upgrade, query, refusals)."""

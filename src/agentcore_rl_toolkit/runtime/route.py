@@ -25,7 +25,16 @@ OPERATIONS = (
         "StopRuntimeSession", "POST", "/runtimes/{agentRuntimeArn}/stopruntimesession", "data"
     ),
     Operation("InvokeAgentRuntimeCommand", "POST", "/runtimes/{agentRuntimeArn}/commands", "data"),
+    Operation(
+        "GetAgentCard",
+        "GET",
+        "/runtimes/{agentRuntimeArn}/invocations/.well-known/agent-card.json",
+        "data",
+    ),
     Operation("WebSocket", "GET", "/runtimes/{agentRuntimeArn}/ws", "data"),
+    Operation(
+        "InvokeAgentRuntimeCommandShell", "GET", "/runtimes/{agentRuntimeArn}/ws/shells", "data"
+    ),
     Operation("CreateAgentRuntime", "PUT", "/runtimes/", "control"),
     Operation("ListAgentRuntimes", "POST", "/runtimes/", "control"),
     Operation("GetAgentRuntime", "GET", "/runtimes/{agentRuntimeId}/", "control"),

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -32,6 +33,7 @@ from .admission import Admission
 from .agent import one_of
 from .awsquota import AwsQuotas, Meter
 from .body import MAX_BODY_BYTES
+from .card import Cards
 from .check import runtime_id_of
 from .command import Commands
 from .control import ControlPlane
@@ -51,6 +53,7 @@ from .registry import Registry
 from .route import Operation
 from .session import Sessions
 from .sessionlog import prune
+from .shells import Shells
 from .template import Templates
 from .websocket import WebSockets
 
@@ -81,7 +84,7 @@ class RuntimeServer:
         home: Path | None = None,
         access_keys: Path | None = None,
         isolation: str = "auto",
-        init_timeout_s: float = 30.0,
+        init_timeout_s: float = 120.0,
         quota: Quota | None = None,
         quotas: AwsQuotas | None = None,
         select: Callable[[str], Driver] = select_driver,
@@ -168,11 +171,15 @@ class RuntimeServer:
         parts.push_async_callback(self.sessions.close)
         self.data = DataPlane(self.deployments, self.sessions, self.meter)
         self.commands, self.websockets = Commands(self.data), WebSockets(self.data)
+        self.shells = Shells(self.data)
+        parts.push_async_callback(self.shells.close)
         self._data = {
             "InvokeAgentRuntime": self.data.invoke,
             "StopRuntimeSession": self.data.stop,
             "InvokeAgentRuntimeCommand": self.commands.handle,
+            "GetAgentCard": Cards(self.data).handle,
             "WebSocket": self.websockets.handle,
+            "InvokeAgentRuntimeCommandShell": self.shells.handle,
         }
         self.control = ControlPlane(self.deployments, self.sessions, self.meter)
         self.inspection = Inspection(self)
@@ -265,6 +272,9 @@ class RuntimeServer:
 def no_operation(request: web.Request, segments: list[str]) -> wire.WireError:
     if segments[0] == "_art":
         return wire.not_found(f"the local runtime has nothing at {request.path}")
+    arn = unquote(segments[1]) if len(segments) > 2 else ""
+    if arn.startswith("arn:") and "/" not in arn:
+        return wire.invalid("An ARN is one segment of the path: write its '/' as %2F")
     return wire.not_implemented(f"{request.method} {request.path}")
 
 
@@ -290,7 +300,7 @@ async def serve(
     home: Path | None = None,
     access_keys: Path | None = None,
     isolation: str = "auto",
-    init_timeout_s: float = 30.0,
+    init_timeout_s: float = 120.0,
     quota: Quota | None = None,
     quotas: AwsQuotas | None = None,
     on_ready: Callable[[RuntimeServer], None] | None = None,

@@ -149,7 +149,7 @@ async def _input(caller: web.WebSocketResponse, ends: Ends) -> None:
     async for message in caller:
         try:
             if message.type is WSMsgType.BINARY:
-                await _write(ends.input, message.data)
+                await write_all(ends.input, message.data)
             elif message.type is WSMsgType.TEXT:
                 _control(message.json(), ends)
         except OSError:
@@ -190,13 +190,13 @@ async def _output(caller: web.WebSocketResponse, ends: Ends, leash: Running) -> 
             if ended and silent:
                 break
             if silent:
-                await _until_readable(list(open_.values()), leash)
-        await caller.send_str(json.dumps({"exit": await _exit_code(leash)}))
+                await until_readable(list(open_.values()), leash)
+        await caller.send_str(json.dumps({"exit": await exit_code(leash)}))
     except ConnectionError:
         pass
 
 
-async def _exit_code(leash: Running) -> int:
+async def exit_code(leash: Running) -> int:
     try:
         code = await leash.wait()
     except OSError:
@@ -204,7 +204,7 @@ async def _exit_code(leash: Running) -> int:
     return 128 - code if code < 0 else code
 
 
-async def _until_readable(sources: list[int], leash: Running) -> None:
+async def until_readable(sources: list[int], leash: Running) -> None:
     loop = asyncio.get_running_loop()
     readable: asyncio.Future[int] = loop.create_future()
     ended: asyncio.Future[int] = asyncio.ensure_future(leash.wait())
@@ -220,7 +220,7 @@ async def _until_readable(sources: list[int], leash: Running) -> None:
         ended.cancel()
 
 
-async def _write(target: int, data: bytes) -> None:
+async def write_all(target: int, data: bytes) -> None:
     loop = asyncio.get_running_loop()
     while data:
         try:

@@ -36,6 +36,7 @@ class AgentConfig:
     arn: str | None = None
     """A deployed agent instead, on AWS or on a runtime that runs already."""
     isolation: str = "auto"
+    """Level of the sessions: auto, namespace, process or microvm; with ``path`` only."""
     env: dict[str, str] = dataclasses.field(default_factory=dict)
     """Variables of its sessions; with ``path`` only."""
     python: str | None = None
@@ -63,6 +64,7 @@ class ModelConfig:
     path: str
     """Folder as ``save_pretrained`` writes it, with a tokenizer that has a chat template."""
     served_name: str = "policy"
+    """The model's name, as agents are told it."""
     max_tokens: int | None = None
     """Length of one sequence, prompt included; None: what the model was made for."""
     max_rows: int = 128
@@ -76,11 +78,16 @@ class ModelConfig:
 @dataclasses.dataclass(frozen=True)
 class RolloutSection:
     group_size: int = 8
+    """Rollouts of one task, compared with each other."""
     tasks_per_step: int = 8
     max_concurrent: int = 64
+    """Sessions at a time."""
     timeout_s: float = 300.0
+    """Of one attempt."""
     retries: int = 2
+    """Further attempts after an infrastructure failure, each in a new session."""
     failed_reward: float = 0.0
+    """Of a rollout whose agent raised."""
     sampling: dict[str, Any] = dataclasses.field(default_factory=lambda: dict(SAMPLING))
     """Wins over what the agent sets; added to the defaults."""
 

@@ -20,18 +20,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError, ToolkitError
+from ...errors import ConfigError
+from ..child import run_child
 
 logger = logging.getLogger(__name__)
 
 GENERATE = "agentcore_rl_toolkit.backends.slime.generate.generate"
 POST_PROCESS = "agentcore_rl_toolkit.backends.slime.reward.post_process"
 MODEL_ARGS = 'source "$1" && printf "%s\\0" "${MODEL_ARGS[@]}"'
-STOP_S = 30.0
-
-
-class SlimeError(ToolkitError):
-    """slime ended with an error; what it says is in its own output."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,21 +100,14 @@ class SlimeRunner:
             raise ConfigError("num_gpus must be a multiple of rollout_gpus_per_engine")
 
     def train(self, num_rollout: int = 1) -> None:
-        """Runs slime for that many steps; SlimeError when it does not end well."""
+        """Runs slime for that many steps; ToolkitError when it does not end well."""
         with tempfile.TemporaryDirectory(prefix="art-slime-") as folder:
             config = Path(folder) / "agentcore.yaml"
             # JSON is YAML, and needs no package in slime's image
             config.write_text(json.dumps({"agentcore": self.setting()}))
             command = self.command(num_rollout, config)
             logger.info("command=<%s> | slime starts", " ".join(command))
-            child = subprocess.Popen(command, cwd=self._home(), env=self._environment())
-            try:
-                code = child.wait()
-            except BaseException:
-                _stop(child)
-                raise
-        if code:
-            raise SlimeError(f"slime ended with exit code {code}: see its output above")
+            run_child("slime", command, self._variables(), self._home())
 
     def setting(self) -> dict[str, Any]:
         """Of ``BridgeSetting``, as slime's workers get it."""
@@ -197,21 +186,11 @@ class SlimeRunner:
             )
         return Path(given).resolve()
 
-    def _environment(self) -> dict[str, str]:
+    def _variables(self) -> dict[str, str]:
         megatron = self.megatron_dir or os.environ.get("MEGATRON_DIR")
         paths = [str(self._home()), megatron, os.environ.get("PYTHONPATH")]
         return {
-            **os.environ,
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
             "PYTHONUNBUFFERED": "1",
             "CUDA_DEVICE_MAX_CONNECTIONS": "1",
         }
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    child.terminate()
-    try:
-        child.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from ...errors import ConfigError
 from ...trainer.config import TrainConfig
+from ...trainer.setting import TrainSetting
 
 Loss = Literal["importance_sampling", "ppo", "cispo"]
 
@@ -60,6 +61,10 @@ def check(config: TrainConfig) -> TinkerSetting:
         "train.lora (the rank is tinker.rank)": train.lora is not None,
         "train.gradient_checkpointing": train.gradient_checkpointing,
     }
+    plain = TrainSetting()
+    for name in ("clip_low", "clip_high", "max_importance"):
+        is_set = getattr(train, name) != getattr(plain, name)
+        refused[f"train.{name} (bounds of the loss are tinker.loss_config)"] = is_set
     for name, used in refused.items():
         if used:
             raise ConfigError(f"{name} has no effect with backend tinker: leave it out")

@@ -22,15 +22,18 @@ export function runPath(run, ...more) {
   return ["runs", run, ...more].map(encodeURIComponent).join("/");
 }
 
-// Calls back at most once a second, the last change never lost. Returns how to stop.
-export function watch(run, changed, connected) {
-  const source = new EventSource(`/api/${runPath(run, "events")}`);
+// Calls back at most once a second, the last change never lost; seen: what the page shows already.
+// Returns how to stop.
+export function watch(path, seen, changed, connected) {
+  const source = new EventSource(`/api/${path}`);
   let last = 0;
   let timer = null;
   let first = true;
   source.addEventListener("change", (event) => {
     connected(true, JSON.parse(event.data));
-    if (first) { first = false; return; }
+    const known = first && JSON.stringify(JSON.parse(event.data)) === JSON.stringify(seen);
+    first = false;
+    if (known) return;
     if (timer !== null) return;
     timer = setTimeout(() => { timer = null; last = Date.now(); changed(); }, Math.max(0, 1000 - (Date.now() - last)));
   });

@@ -1,7 +1,7 @@
 // The page: which view the address asks for, the trail above it, and the keys.
 
 import { start } from "./api.js";
-import { h, put, replace } from "./dom.js";
+import { h, put, replace, toSight } from "./dom.js";
 import { rolloutView } from "./rollout.js";
 import { runView } from "./run.js";
 import { runsView } from "./runs.js";
@@ -44,7 +44,7 @@ async function go() {
   view.dataset.ready = location.hash || "#/";
   const turn = at.query.get("turn");
   if (!turn) window.scrollTo(0, 0);
-  else (page.querySelector(".piece.sampled.here") ?? document.getElementById(`turn-${turn}`))?.scrollIntoView({ block: "center" });
+  else toSight(page.querySelector(".piece.sampled.here") ?? document.getElementById(`turn-${turn}`));
 }
 
 function status(text) {
@@ -68,7 +68,7 @@ function up() {
 }
 
 function move(by) {
-  const rows = [...view.querySelectorAll("tr.go")];
+  const rows = [...view.querySelectorAll("tr.go:not(#failed tr)")];
   if (!rows.length) return;
   const at = rows.findIndex((row) => row.classList.contains("cursor"));
   rows[at]?.classList.remove("cursor");

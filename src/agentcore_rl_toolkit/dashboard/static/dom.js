@@ -35,6 +35,33 @@ export function replace(element, ...children) {
   return put(element, ...children);
 }
 
+// The same with newer content: what was opened stays open, what was scrolled to stays in sight.
+export function refresh(element, ...children) {
+  const kept = ["details", ".scroll"].map((kind) => [...element.querySelectorAll(kind)].map((one) => [one.open, one.scrollTop]));
+  replace(element, ...children);
+  ["details", ".scroll"].forEach((kind, k) => element.querySelectorAll(kind).forEach((one, i) => {
+    if (!kept[k][i]) return;
+    if (kind === "details") one.open = kept[k][i][0]; else one.scrollTop = kept[k][i][1];
+  }));
+  return element;
+}
+
+// Lines of a table: the keys' line and the focus stay where they were.
+export function replaceRows(body, rows) {
+  const marked = body.querySelector("tr.cursor")?.dataset.href;
+  const focus = body.contains(document.activeElement) ? document.activeElement : null;
+  const named = focus && (focus.getAttribute("aria-label") ?? focus.getAttribute("href"));
+  replace(body, rows);
+  if (marked) [...body.rows].find((row) => row.dataset.href === marked)?.classList.add("cursor");
+  if (named) [...body.querySelectorAll("a, input")].find((one) => named === (one.getAttribute("aria-label") ?? one.getAttribute("href")))?.focus({ preventScroll: true });
+}
+
+// Twice: what comes into sight on the way may turn out higher than it was taken for.
+export function toSight(element) {
+  element?.scrollIntoView({ block: "start" });
+  requestAnimationFrame(() => element?.scrollIntoView({ block: "start" }));
+}
+
 export function pill(text, kind = "") {
   return h("span", { class: `pill ${kind}` }, text);
 }

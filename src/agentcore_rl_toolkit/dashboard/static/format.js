@@ -59,7 +59,25 @@ export const FATES = {
   contract: "broke the contract", cancelled: "cancelled",
 };
 
+// One colour a fate or failure, wherever it is met.
+const FATE_COLOURS = { trained: 1, agent: 2, quota: 3, evaluated: 4, model: 5, throttled: 6, equal: 7, waiting: 8, timeout: 9, session_lost: 10, store: 11, contract: 12 };
+export const KINDS = Object.keys(FATES).filter((name) => !["trained", "equal", "waiting", "evaluated"].includes(name));
+
+export function fateColour(name) {
+  return Object.hasOwn(FATE_COLOURS, name) ? FATE_COLOURS[name] : 13;
+}
+
+export function fateName(name) {
+  return Object.hasOwn(FATES, name) ? FATES[name] : name;
+}
+
+export function heldOut(run) {
+  return run.evals > 1 ? `${percent(run.first_success)} → ${percent(run.last_success)}` : percent(run.last_success);
+}
+
 export const STAGES = ["queue_s", "retry_s", "start_s", "agent_s", "model_s", "finish_s"];
 export const STAGE_NAMES = {
   queue_s: "queue", retry_s: "earlier attempts", start_s: "start", agent_s: "agent", model_s: "model", finish_s: "reward, store",
 };
+// Red is kept for what failed.
+export const STAGE_COLOURS = { queue_s: 7, retry_s: 2, start_s: 3, agent_s: 4, model_s: 1, finish_s: 6 };

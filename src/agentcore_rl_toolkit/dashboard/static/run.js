@@ -2,27 +2,26 @@
 
 import { get, runPath, watch } from "./api.js";
 import { chart, stack } from "./chart.js";
-import { h, pill, put, replace, section } from "./dom.js";
-import { bytes, FATES, num, percent, seconds, STAGE_NAMES, STAGES, when } from "./format.js";
+import { h, pill, put, refresh, section } from "./dom.js";
+import { bytes, fateColour, fateName, heldOut, num, percent, seconds, STAGE_COLOURS, STAGE_NAMES, STAGES, when } from "./format.js";
 import { rolloutTable } from "./table.js";
 import { timeline } from "./timeline.js";
 
-const FATE_COLOURS = { trained: 1, evaluated: 4, equal: 7, waiting: 8, agent: 2 };
-
 export async function runView(view, { run, query, status, leave }) {
-  const parts = Object.fromEntries(["head", "problems", "curves", "where", "stages", "sessions", "notes"].map((name) => [name, h("div")]));
+  const parts = Object.fromEntries(["head", "problems", "curves", "where", "stages", "failed", "sessions", "notes"].map((name) => [name, h("div")]));
   const data = await get(runPath(run));
   const times = timeline(run);
   const table = rolloutTable(run, data.phases, query);
-  put(view, parts.head, parts.problems, parts.curves, h("div", { class: "two" }, parts.where, parts.stages),
+  put(view, parts.head, parts.problems, parts.curves, h("div", { class: "two" }, parts.where, parts.stages), parts.failed,
     section("Time line of a step", times.choose, times.element), parts.sessions, table.element, parts.notes);
   const show = (found) => {
-    replace(parts.head, head(found));
-    replace(parts.problems, problems(found.problems));
-    replace(parts.curves, curves(found.metrics));
-    replace(parts.where, where(found.where, found.rollouts));
-    replace(parts.stages, stages(found.stages));
-    replace(parts.notes, notes(found));
+    refresh(parts.head, head(found));
+    refresh(parts.problems, problems(found.problems));
+    refresh(parts.curves, curves(found.metrics));
+    refresh(parts.where, where(found.where, found.rollouts, table.choose));
+    refresh(parts.stages, stages(found.stages));
+    refresh(parts.failed, failed(run, found.failures));
+    refresh(parts.notes, notes(found));
   };
   show(data);
   await Promise.all([table.load(), times.load(), sessions(run, parts.sessions)]);
@@ -33,7 +32,7 @@ export async function runView(view, { run, query, status, leave }) {
   let live = data.state === "live";
   const asking = setInterval(() => { if (live) sessions(run, parts.sessions).catch(() => {}); }, 2000);
   leave(() => clearInterval(asking));
-  leave(watch(run, () => again().catch((error) => status(error.message)), (up, now) => {
+  leave(watch(runPath(run, "events"), data.seen, () => again().catch((error) => status(error.message)), (up, now) => {
     live = up && now.state === "live";
     status(up ? now.state : "not connected");
   }));
@@ -42,12 +41,19 @@ export async function runView(view, { run, query, status, leave }) {
 function head(run) {
   const facts = [
     ["step", `${num(run.step)} / ${num(run.steps)}`], ["rollouts", num(run.rollouts)], ["reward", num(run.reward)],
-    ["held-out success", run.first_success === null ? "–" : `${percent(run.first_success)} → ${percent(run.last_success)}`],
-    ["started", when(run.started)], ["last written", when(run.updated)], ["agent", run.agent || "–"], ["model", run.model || "–"],
+    ["held-out success", heldOut(run)],
+    ["started", when(run.started)], ["last written", when(run.updated)], ...left(run), ["agent", run.agent || "–"], ["model", run.model || "–"],
   ];
   return [h("div", { class: "title" }, h("h1", {}, run.name), pill(run.state, run.state),
     run.state === "stopped" && h("span", { class: "muted" }, "no end was written: it crashed, was ended, or can be resumed")),
   h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))))];
+}
+
+// A live run's time to its end, at the pace of its latest steps.
+function left(run) {
+  const steps = run.metrics.filter((m) => m.kind === "step" && typeof m.at === "number").slice(-6);
+  if (run.state !== "live" || steps.length < 2 || !run.steps) return [];
+  return [["left, about", seconds((Math.max(0, run.steps - run.step) * (steps.at(-1).at - steps[0].at)) / (steps.length - 1))]];
 }
 
 export function problems(found) {
@@ -61,15 +67,16 @@ function curves(metrics) {
   const evals = metrics.filter((m) => m.kind === "eval");
   const of = (value) => steps.map((m) => [m.step, value(m)]);
   const kinds = [...new Set(steps.flatMap((m) => Object.keys(m.failures ?? {})))].sort();
+  const same = steps.every((m) => m.reward === m.success);
   const charts = [
     chart("Reward", [
-      { name: "reward", colour: 1, points: of((m) => m.reward) }, { name: "success", colour: 3, points: of((m) => m.success) },
+      { name: same ? "reward = success" : "reward", colour: 1, points: of((m) => m.reward) }, { name: "success", colour: 3, points: same ? [] : of((m) => m.success) },
       { name: "held-out", colour: 2, dots: true, points: evals.map((m) => [m.step, m.success]) }], { least: 0, most: 1 }),
     chart("Tokens a rollout", [{ name: "sampled", colour: 1, points: of((m) => (m.rollouts ? m.tokens / m.rollouts : null)) }], { least: 0, format: (v) => num(v, 1) }),
     chart("Tokens a second", [{ name: "sampled", colour: 1, points: of((m) => m.tokens_per_s) }], { least: 0, format: (v) => num(v, 0) }),
     chart("Staleness, steps", [{ name: "mean", colour: 1, points: of((m) => m.staleness) }, { name: "max", colour: 2, points: of((m) => m.max_staleness) }], { least: 0, most: 1 }),
-    chart("Failures by kind", kinds.length ? kinds.map((kind, i) => ({ name: kind, colour: (i % 8) + 1, points: of((m) => m.failures?.[kind] ?? 0) }))
-      : [{ name: "none", colour: 8, points: of(() => 0) }], { least: 0, most: 1, format: (v) => num(v, 1) }),
+    chart("Failures by kind", kinds.length ? kinds.map((kind) => ({ name: kind, colour: fateColour(kind), points: of((m) => m.failures?.[kind] ?? 0) }))
+      : [{ name: "none", colour: 8, points: of(() => 0) }], { least: 0, most: 1, format: (v) => num(v, 1), bars: kinds.length > 0 }),
     chart("Step time", ["collect", "train", "save"].map((name, i) => ({ name, colour: i + 1, points: of((m) => m.seconds?.[name]) })), { least: 0, format: seconds }),
     chart("Entropy", [{ name: "mean", colour: 1, points: of((m) => m.report?.measures?.entropy) }], { least: 0 }),
     chart("KL to the weights that sampled", [{ name: "mean", colour: 1, points: of((m) => m.report?.measures?.kl_old) }], { least: 0 }),
@@ -78,31 +85,44 @@ function curves(metrics) {
   return h("div", { class: "charts" }, charts);
 }
 
-function where(parts, total) {
-  const spare = [5, 6, 3];
-  const coloured = parts.map((part, i) => ({ ...part, value: part.count, colour: FATE_COLOURS[part.name] ?? spare[i % 3], text: percent(part.share) }));
+// Each line shows its rollouts in the table below.
+function where(parts, total, choose) {
+  if (!total) return section("Where the rollouts went", null, h("p", { class: "none" }, "no rollouts yet"));
+  const coloured = parts.map((part) => ({ ...part, value: part.count, colour: fateColour(part.name), text: percent(part.share) }));
   return section("Where the rollouts went", h("span", { class: "muted" }, `${num(total)} in all`), stack(coloured, "Rollouts by what became of them"),
-    h("table", { class: "figures", id: "where" }, h("tbody", {}, coloured.map((part) => h("tr", {}, h("td", {}, h("span", { class: `key c${part.colour}` }, FATES[part.name] ?? part.name)),
+    h("table", { class: "figures", id: "where" }, h("tbody", {}, coloured.map((part) => h("tr", {}, h("td", {}, h("button", { type: "button", class: `key plain c${part.colour}`, title: "show them", onclick: () => choose({ fate: part.name }) }, fateName(part.name))),
       h("td", { class: "n" }, num(part.count)), h("td", { class: "n" }, percent(part.share))))),
-    h("tfoot", {}, h("tr", {}, h("td", {}, "all"), h("td", { class: "n" }, num(total)), h("td", { class: "n" }, total ? percent(parts.reduce((a, p) => a + p.share, 0)) : "–")))));
+    h("tfoot", {}, h("tr", {}, h("td", {}, "all"), h("td", { class: "n" }, num(total)), h("td", { class: "n" }, percent(parts.reduce((a, p) => a + p.share, 0)))))));
+}
+
+function failed(run, causes) {
+  if (!causes.length) return null;
+  return section("What failed", h("span", { class: "muted" }, "alike messages together, the latest one shown"),
+    h("div", { class: "scroll" }, h("table", { class: "list", id: "failed" }, h("tbody", {}, causes.map((cause) => {
+      const href = `#/run/${encodeURIComponent(run)}/rollout/${cause.n}`;
+      return h("tr", { class: "go", data: { href } }, h("td", { class: "n count" }, num(cause.count)), h("td", {}, pill(cause.failure, "bad")),
+        h("td", { class: "why", title: cause.error }, cause.error || "no message"), h("td", { class: "n" }, h("a", { href }, cause.rollout_id || `number ${cause.n}`)));
+    })))));
 }
 
 function stages(found) {
   const mean = (name) => found.seconds[name] ?? 0;
-  const parts = STAGES.map((name, i) => ({ name: STAGE_NAMES[name], value: mean(name), colour: i + 1, text: seconds(mean(name)) }));
+  if (!found.rollouts) return section("Where a rollout's time goes", null, h("p", { class: "none" }, "no rollouts yet"));
+  const parts = STAGES.map((name) => ({ name: STAGE_NAMES[name], value: mean(name), slow: found.slow[name] ?? 0, colour: STAGE_COLOURS[name], text: seconds(mean(name)) }));
   const total = parts.reduce((sum, part) => sum + part.value, 0);
-  return section("Where a rollout's time goes", h("span", { class: "muted" }, found.rollouts ? `mean of the latest ${num(found.rollouts)}` : ""),
+  return section("Where a rollout's time goes", h("span", { class: "muted" }, `the latest ${num(found.rollouts)}`),
     stack(parts, "Mean time of a rollout by stage"),
-    h("table", { class: "figures" }, h("tbody", {}, parts.map((part) => h("tr", {}, h("td", {}, h("span", { class: `key c${part.colour}` }, part.name)),
-      h("td", { class: "n" }, seconds(part.value)), h("td", { class: "n" }, percent(total ? part.value / total : 0))))),
-    h("tfoot", {}, h("tr", {}, h("td", {}, "a rollout"), h("td", { class: "n" }, seconds(total)), h("td", { class: "n" }, total ? "100.0 %" : "–")))));
+    h("table", { class: "figures" }, h("thead", {}, h("tr", {}, ["", "slowest 5 % from", "mean", "share"].map((name) => h("th", { class: "n", scope: "col" }, name)))),
+      h("tbody", {}, parts.map((part) => h("tr", {}, h("td", {}, h("span", { class: `key c${part.colour}` }, part.name)), h("td", { class: "n muted" }, seconds(part.slow)),
+        h("td", { class: "n" }, seconds(part.value)), h("td", { class: "n" }, percent(total ? part.value / total : 0))))),
+    h("tfoot", {}, h("tr", {}, h("td", {}, "a rollout"), h("td", { class: "n" }, seconds(found.slow_whole)), h("td", { class: "n" }, seconds(total)), h("td", { class: "n" }, total ? "100.0 %" : "–")))));
 }
 
 async function sessions(run, place) {
   const found = await get(runPath(run, "sessions"));
-  if (!found.reachable || !found.sessions.length) { replace(place); return; }
+  if (!found.reachable || !found.sessions.length) { refresh(place); return; }
   const rows = found.sessions.slice(0, 100);
-  replace(place, section("Live sessions", h("span", { class: "muted" }, `${num(found.sessions.length)} at ${found.endpoint_url}`),
+  refresh(place, section("Live sessions", h("span", { class: "muted" }, `${num(found.sessions.length)} at ${found.endpoint_url}`),
     h("div", { class: "scroll short" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["session", "state", "isolation", "age", "memory", "pid"].map((name, i) => h("th", { class: i > 2 ? "n" : "" }, name)))),
       h("tbody", {}, rows.map((one) => h("tr", {}, h("td", {}, h("code", {}, one.session_id)), h("td", {}, pill(one.state)), h("td", {}, one.isolation),
         h("td", { class: "n" }, seconds(one.age_s)), h("td", { class: "n" }, bytes(one.memory_bytes)), h("td", { class: "n" }, one.pid ?? "–"))))))));

@@ -1,19 +1,18 @@
 // All runs: a list to search, and the curves of those that are ticked, side by side.
 
-import { get, runPath } from "./api.js";
+import { get, runPath, watch } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { h, pill, put, replace, section } from "./dom.js";
-import { fixed, num, percent, when } from "./format.js";
+import { h, pill, put, replace, replaceRows, section } from "./dom.js";
+import { fixed, heldOut, num, percent, when } from "./format.js";
 
-export const CURVES = [
+const CURVES = [
   ["reward", (m) => m.reward], ["success", (m) => m.success],
   ["tokens a rollout", (m) => m.rollouts ? m.tokens / m.rollouts : null],
   ["tokens a second", (m) => m.tokens_per_s], ["staleness, steps", (m) => m.staleness],
-  ["failures", (m) => Object.values(m.failures ?? {}).reduce((a, b) => a + b, 0)],
 ];
 
-export async function runsView(view, { query }) {
-  const { base, runs } = await get("runs");
+export async function runsView(view, { query, leave, status }) {
+  let { base, runs, seen } = await get("runs");
   const chosen = new Set((query.get("compare") ?? "").split(",").filter((name) => runs.some((run) => run.name === name)));
   const search = h("input", { type: "search", placeholder: "filter runs", "aria-label": "Filter runs", id: "filter" });
   const body = h("tbody");
@@ -21,11 +20,11 @@ export async function runsView(view, { query }) {
   const draw = () => {
     const text = search.value.toLowerCase();
     const found = runs.filter((run) => `${run.name} ${run.model} ${run.agent}`.toLowerCase().includes(text));
-    replace(body, found.map((run) => line(run, chosen, () => compare(charts, [...chosen]))));
+    replaceRows(body, found.map((run) => line(run, chosen, () => compare(charts, [...chosen]))));
     if (!found.length) put(body, h("tr", {}, h("td", { colspan: 10, class: "none" }, runs.length ? "no run matches" : `no runs below ${base}: start one with art train`)));
   };
   search.addEventListener("input", draw);
-  const heads = ["", "run", "state", "started", "step", "rollouts", "reward", "", "held-out success", "model"];
+  const heads = ["", "run", "state", "started", "step", "rollouts", "reward", "", "held-out success", "agent, model"];
   const numeric = new Set([4, 5, 6]);
   put(view, h("h1", { class: "hidden" }, "Runs"),
     section("Runs", search, h("div", { class: "scroll" }, h("table", { class: "list" },
@@ -33,6 +32,11 @@ export async function runsView(view, { query }) {
     charts);
   draw();
   await compare(charts, [...chosen]);
+  leave(watch("events", seen, async () => {
+    ({ base, runs } = await get("runs"));
+    draw();
+    if (chosen.size > 1) await compare(charts, [...chosen]);
+  }, (up) => status(up ? "" : "not connected")));
 }
 
 function line(run, chosen, changed) {
@@ -42,13 +46,12 @@ function line(run, chosen, changed) {
     changed();
   } });
   box.checked = chosen.has(run.name);
-  const success = run.first_success === null ? "–" : `${percent(run.first_success)} → ${percent(run.last_success)}`;
   return h("tr", { class: "go", data: { href: `#/run/${encodeURIComponent(run.name)}` } },
     h("td", { class: "tick" }, box),
-    h("td", {}, h("a", { href: `#/run/${encodeURIComponent(run.name)}` }, run.name)),
+    h("td", { class: "name" }, h("a", { href: `#/run/${encodeURIComponent(run.name)}` }, run.name)),
     h("td", {}, pill(run.state, run.state)), h("td", { class: "muted" }, when(run.started)),
     h("td", { class: "n" }, `${num(run.step)} / ${num(run.steps)}`), h("td", { class: "n" }, num(run.rollouts)),
-    h("td", { class: "n" }, fixed(run.reward)), h("td", {}, spark(run.rewards)), h("td", {}, success), h("td", { class: "muted" }, run.model || "–"));
+    h("td", { class: "n" }, fixed(run.reward)), h("td", {}, spark(run.rewards)), h("td", {}, heldOut(run)), h("td", { class: "muted" }, [run.agent, run.model].filter(Boolean).join(", ") || "–"));
 }
 
 async function compare(place, names) {
@@ -57,11 +60,13 @@ async function compare(place, names) {
     return;
   }
   const runs = await Promise.all(names.map((name) => get(runPath(name))));
-  const charts = CURVES.map(([title, value]) => chart(title, runs.map((run, i) => ({
+  const kinds = [...new Set(runs.flatMap((run) => run.metrics.flatMap((m) => Object.keys(m.failures ?? {}))))].sort();
+  const curves = [...CURVES, ...(kinds.length ? kinds : [""]).map((kind) => [kind ? `failures: ${kind}` : "failures", (m) => m.failures?.[kind] ?? 0])];
+  const charts = curves.map(([title, value]) => chart(title, runs.map((run, i) => ({
     name: run.name, colour: (i % 8) + 1, points: run.metrics.filter((m) => m.kind === "step").map((m) => [m.step, value(m)]),
   })), { least: 0, legend: false }));
   charts.push(chart("held-out success", runs.map((run, i) => ({
     name: run.name, colour: (i % 8) + 1, dots: true, points: run.metrics.filter((m) => m.kind === "eval").map((m) => [m.step, m.success]),
   })), { least: 0, most: 1, format: (v) => percent(v, 0), legend: false }));
-  replace(place, section(`Compare ${names.length} runs`, h("div", { class: "legend" }, names.map((name, i) => h("span", { class: `key c${(i % 8) + 1}` }, name))), h("div", { class: "charts" }, charts)));
+  replace(place, section(`Compare ${names.length} runs`, h("div", { class: "legend" }, names.map((name, i) => h("span", { class: `key c${(i % 8) + 1}`, title: name }, name))), h("div", { class: "charts" }, charts)));
 }

@@ -1,22 +1,23 @@
 // The rollouts of a run: filtered and sorted by the server, a page at a time.
 
 import { get, runPath } from "./api.js";
-import { h, pill, replace, section } from "./dom.js";
-import { fixed, num, seconds } from "./format.js";
+import { h, pill, replace, replaceRows, section } from "./dom.js";
+import { FATES, fateName, fixed, KINDS, num, seconds } from "./format.js";
 
 const COLUMNS = [["rollout_id", "rollout"], ["step", "step", "n"], ["", "outcome"], ["reward", "reward", "n"], ["turns", "turns", "n"], ["tokens", "tokens", "n"], ["", "tries", "n"], ["seconds", "time", "n"]];
-const OUTCOMES = ["", "solved", "unsolved", "failed", "agent", "model", "timeout", "session_lost"];
+const OUTCOMES = ["", "solved", "unsolved", "failed", ...KINDS];
 const PAGE = 100;
 
 export function rolloutTable(run, phases, query) {
-  const asked = { phase: query.get("phase") ?? "", step: query.get("step") ?? "", outcome: query.get("outcome") ?? "", text: query.get("text") ?? "", sort: query.get("sort") ?? "-n", limit: PAGE };
+  const asked = { phase: query.get("phase") ?? "", step: query.get("step") ?? "", outcome: query.get("outcome") ?? "", fate: query.get("fate") ?? "", text: query.get("text") ?? "", sort: query.get("sort") ?? "-n", limit: PAGE };
   const body = h("tbody");
   const heads = h("tr");
   const count = h("span", { class: "muted" });
   const more = h("button", { type: "button", class: "small", onclick: () => { asked.limit = Math.min(1000, asked.limit + 2 * PAGE); load(); } }, "more");
-  const choose = (name, values, label) => {
-    const select = h("select", { "aria-label": label, onchange: () => { asked[name] = select.value; changed(); } },
-      values.map((value) => h("option", { value, selected: value === asked[name] }, value || label)));
+  const selects = {};
+  const choice = (name, values, label, shown = (value) => value) => {
+    const select = selects[name] = h("select", { "aria-label": label, onchange: () => { asked[name] = select.value; changed(); } },
+      values.map((value) => h("option", { value, selected: value === asked[name] }, value ? shown(value) : label)));
     return select;
   };
   const input = (name, attributes) => {
@@ -35,16 +36,24 @@ export function rolloutTable(run, phases, query) {
     if (turn !== latest) return;
     replace(heads, COLUMNS.map(([name, label, kind]) => h("th", { class: kind ?? "", scope: "col", "aria-sort": order(name, asked.sort) },
       name ? h("button", { type: "button", class: "sort", onclick: () => { asked.sort = asked.sort === `-${name}` ? name : `-${name}`; changed(); } }, label, arrow(name, asked.sort)) : label)));
-    replace(body, found.rollouts.map((one) => row(run, one)));
+    replaceRows(body, found.rollouts.map((one) => row(run, one)));
     if (!found.rollouts.length) replace(body, h("tr", {}, h("td", { colspan: 8, class: "none" }, "no rollout matches")));
     count.textContent = `${num(found.rollouts.length)} of ${num(found.total)}`;
     more.hidden = found.rollouts.length >= found.total || asked.limit >= 1000;
   }
-  const tools = h("div", { class: "tools" }, count, choose("phase", ["", ...phases], "phase"), choose("outcome", OUTCOMES, "outcome"),
+  const tools = h("div", { class: "tools" }, count, choice("phase", ["", ...phases], "phase"), choice("outcome", OUTCOMES, "outcome"), choice("fate", ["", ...Object.keys(FATES)], "became", fateName),
     input("step", { type: "number", min: 0, placeholder: "step", "aria-label": "Step" }),
     input("text", { type: "search", placeholder: "id contains", "aria-label": "Id contains", id: "filter" }));
   const element = section("Rollouts", tools, h("div", { class: "scroll" }, h("table", { class: "list", id: "rollouts" }, h("thead", {}, heads), body)), more);
-  return { element, load };
+  // From elsewhere on the page: these filters and no others.
+  const choose = (filters) => {
+    Object.assign(asked, { phase: "", step: "", outcome: "", fate: "", text: "" }, filters);
+    for (const [name, select] of Object.entries(selects)) select.value = asked[name];
+    for (const field of element.querySelectorAll(".tools input")) field.value = "";
+    changed();
+    element.scrollIntoView({ block: "start" });
+  };
+  return { element, load, choose };
 }
 
 function order(name, sort) {
@@ -65,6 +74,6 @@ export function outcome(one) {
 
 function row(run, one) {
   const href = `#/run/${encodeURIComponent(run)}/rollout/${one.n}`;
-  return h("tr", { class: "go", data: { href } }, h("td", {}, h("a", { href }, one.rollout_id || `number ${one.n}`)), h("td", { class: "n" }, num(one.step)), h("td", {}, outcome(one)),
+  return h("tr", { class: "go", data: { href } }, h("td", {}, h("a", { href }, one.rollout_id || `number ${one.n}`)), h("td", { class: "n" }, num(one.step)), h("td", { class: "what" }, outcome(one), one.failure && one.error ? h("span", { class: "why muted", title: one.error }, one.error) : null),
     h("td", { class: "n" }, fixed(one.reward)), h("td", { class: "n" }, num(one.turns)), h("td", { class: "n" }, num(one.tokens)), h("td", { class: "n" }, num(one.attempts)), h("td", { class: "n" }, seconds(one.seconds)));
 }

@@ -2,12 +2,14 @@
 
 import { get, runPath } from "./api.js";
 import { h, replace, s } from "./dom.js";
-import { num, seconds, STAGE_NAMES, STAGES } from "./format.js";
+import { num, seconds, STAGE_COLOURS, STAGE_NAMES, STAGES } from "./format.js";
 
-const LEFT = 8, TOP = 18;
+const LEFT = 8, TOP = 18, MARK = 8;
 
 export function timeline(run) {
-  const element = h("div", { class: "timeline" });
+  const plot = h("div", { class: "timeline" });
+  const legend = h("div", { class: "legend" });
+  const element = h("div", {}, legend, plot);
   const choose = h("select", { "aria-label": "Step of the time line", onchange: () => load(choose.value) });
   let data = null;
   let wanted = "";
@@ -16,10 +18,14 @@ export function timeline(run) {
     const [phase, step] = value ? value.split(" ") : ["", ""];
     data = await get(runPath(run, "timeline"), { phase, step });
     const now = `${data.phase} ${data.step}`;
-    replace(choose, data.steps.map((one) => h("option", { value: `${one.phase} ${one.step}`, selected: `${one.phase} ${one.step}` === now }, `${one.phase} ${one.step}`)));
-    draw(element, run, data);
+    // a list that is open stays open while nothing is new
+    if (choose.options.length !== data.steps.length || choose.value !== now) replace(choose, data.steps.map((one) => h("option", { value: `${one.phase} ${one.step}`, selected: `${one.phase} ${one.step}` === now }, `${one.phase} ${one.step}`)));
+    replace(legend, STAGES.map((name) => h("span", { class: `key c${STAGE_COLOURS[name]}` }, STAGE_NAMES[name])),
+      data.rollouts.some((one) => one.failure) ? h("span", { class: "key failed" }, "failed") : null,
+      data.total > data.rollouts.length ? h("span", { class: "muted" }, `first ${num(data.rollouts.length)} of ${num(data.total)}`) : null);
+    draw(plot, run, data);
   }
-  new ResizeObserver(() => data && draw(element, run, data)).observe(element);
+  new ResizeObserver(() => data && draw(plot, run, data)).observe(plot);
   return { element, choose, load };
 }
 
@@ -33,7 +39,7 @@ function draw(element, run, data) {
   const thick = rows.length <= 24 ? 10 : rows.length <= 64 ? 5 : 3;
   const gap = thick > 3 ? 1 : 0;
   const height = TOP + rows.length * (thick + gap) + 4;
-  const px = (at) => LEFT + ((at - begin) / (end - begin || 1)) * (width - 2 * LEFT);
+  const px = (at) => LEFT + ((at - begin) / (end - begin || 1)) * (width - 2 * LEFT - MARK);
   const image = s("svg", { width, height, role: "img", "aria-label": `${rows.length} rollouts of ${data.phase} ${data.step}, ${seconds(end - begin)} from first to last` });
   for (let i = 0; i <= 4; i++) {
     const at = begin + ((end - begin) * i) / 4;
@@ -41,19 +47,18 @@ function draw(element, run, data) {
       s("text", { class: "tick", x: px(at), y: 10, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" }, seconds(at - begin)));
   }
   rows.forEach((one, i) => image.append(bar(run, one, TOP + i * (thick + gap), thick, px)));
-  replace(element, image, h("div", { class: "legend" }, STAGES.map((name, i) => h("span", { class: `key c${i + 1}` }, STAGE_NAMES[name])),
-    data.total > rows.length ? h("span", { class: "muted" }, `first ${num(rows.length)} of ${num(data.total)}`) : null));
+  replace(element, image);
 }
 
 function bar(run, one, y, thick, px) {
   const link = s("a", { href: `#/run/${encodeURIComponent(run)}/rollout/${one.n}`, tabindex: -1 });
-  link.append(s("title", {}, `${one.rollout_id}\n` + STAGES.map((name) => `${STAGE_NAMES[name]} ${seconds(one.timings[name] ?? 0)}`).join("\n")));
+  link.append(s("title", {}, `${one.rollout_id}\n${one.failure ? `${one.failure}: ${one.error ?? ""}\n` : ""}` + STAGES.map((name) => `${STAGE_NAMES[name]} ${seconds(one.timings[name] ?? 0)}`).join("\n")));
   let at = one.begin;
-  STAGES.forEach((name, i) => {
+  STAGES.forEach((name) => {
     const long = one.timings[name] ?? 0;
-    if (long > 0) link.append(s("rect", { class: `fill c${i + 1}`, x: px(at).toFixed(1), width: Math.max(0.5, px(at + long) - px(at)).toFixed(1), y, height: thick }));
+    if (long > 0) link.append(s("rect", { class: `fill c${STAGE_COLOURS[name]}`, x: px(at).toFixed(1), width: Math.max(0.5, px(at + long) - px(at)).toFixed(1), y, height: thick }));
     at += long;
   });
-  if (one.failure) link.append(s("rect", { class: "fill bad", x: px(at) - 3, width: 3, y, height: thick }));
+  if (one.failure) link.append(s("rect", { class: "fill bad", x: px(at).toFixed(1), width: MARK, y, height: thick }));
   return link;
 }

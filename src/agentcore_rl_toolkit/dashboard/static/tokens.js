@@ -1,7 +1,7 @@
 // Every token of a row as the trainer saw it: coloured by one figure at a time, explained on hover.
 
 import { get, runPath } from "./api.js";
-import { h, pill, put, replace } from "./dom.js";
+import { h, pill, put, replace, toSight } from "./dom.js";
 import { num, signed } from "./format.js";
 import { siblings, title } from "./rollout.js";
 import { problems } from "./run.js";
@@ -9,7 +9,6 @@ import { problems } from "./run.js";
 const COLOURS = ["log-probability", "mask", "advantage", "weight version", "entropy"];
 const STEPS = [-0.05, -0.25, -0.7, -1.4, -2.5, -4];
 const SPREAD = [0.05, 0.25, 0.5, 1, 1.5, 2.5];
-const CHUNK = 400;
 
 export async function tokensView(view, { run, n, query, leave }) {
   const number = Number(query.get("row") ?? 0);
@@ -20,13 +19,12 @@ export async function tokensView(view, { run, n, query, leave }) {
   const read = reader(data.columns);
   const details = h("div", { class: "inspect", "aria-live": "polite" }, h("span", { class: "muted" }, "Point at a token, or go through them with ← and →."));
   const pieces = h("div", { class: "pieces", data: { colour: COLOURS[0] } }, data.columns.pieces.map((piece) => pieceBlock(piece, read, rollout, here)));
-  const tools = h("div", { class: "tools sticky" }, switcher(pieces, read), rowChoice(data, here), h("span", { class: "grow" }),
+  const tools = h("div", { class: "tools" }, switcher(pieces, read), rowChoice(data, here), h("span", { class: "grow" }),
     h("span", { class: "muted" }, `${num(read.n)} tokens, ${num(read.trained)} trained`, data.columns.tokenizer ? "" : "; no tokenizer was found, ids only"));
-  put(view, h("div", { class: "split left" }, outline(rollout, data.columns), h("div", { class: "tokens" }, tools, details, pieces)));
+  put(view, h("div", { class: "split left" }, outline(rollout, data.columns), h("div", { class: "tokens" }, h("div", { class: "sticky" }, tools, details), pieces)));
   leave(follow(pieces, details, read));
   leave(siblings(run, rollout, "/tokens"));
-  const wanted = query.get("turn");
-  if (wanted) select(wanted, true);
+  if (query.has("turn")) select(view, query.get("turn"));
 }
 
 // What is known of a position.
@@ -57,18 +55,27 @@ function pieceBlock(piece, read, rollout, here) {
   const marks = [piece.fork && pill(`fork: ${piece.fork}`, "warn"), span && ["length", "abort"].includes(span.finish_reason) && pill(span.finish_reason, "warn")];
   const label = piece.kind === "sampled" ? `turn ${turn?.seq ?? "?"}, sampled` : "context";
   const box = h("div", { class: "box" });
-  for (let at = piece.start; at < piece.end; at += CHUNK) {
-    const chunk = h("span", { class: "chunk" });
-    for (let i = at; i < Math.min(piece.end, at + CHUNK); i++) {
-      if (piece.parts_at === i && i > piece.start) chunk.append(h("span", { class: "parts", title: "From here on the prompt's ids differ from those that were served" }));
-      token(chunk, i, read);
-    }
-    box.append(chunk);
+  for (let i = piece.start; i < piece.end; i++) {
+    if (piece.parts_at === i && i > piece.start) box.append(h("span", { class: "parts", title: "From here on the prompt's ids differ from those that were served" }));
+    token(box, i, read);
   }
-  return h("div", { class: `piece ${piece.kind}`, data: { turn: piece.turn_id ?? "" } },
+  return h("div", { class: `piece ${piece.kind}`, data: { turn: piece.turn_id ?? "" }, style: { "contain-intrinsic-height": `auto ${height(piece, read)}px` } },
     h("div", { class: "who" }, h("b", {}, label), marks, h("span", { class: "grow" }),
       h("span", { class: "muted" }, `${num(piece.start)}–${num(piece.end)}`, span && span.advantage !== null ? ` · advantage ${signed(span.advantage)}` : ""),
       piece.turn_id && piece.kind === "sampled" ? h("a", { class: "small", href: `${here}?turn=${encodeURIComponent(piece.turn_id)}` }, "conversation") : null), box);
+}
+
+// About how high it will be: a piece out of sight is laid out only when it comes into sight.
+function height(piece, read) {
+  let lines = 1;
+  let wide = 0;
+  for (let i = piece.start; i < piece.end; i++) {
+    const text = read.text(i) ?? "00000 ";
+    wide += text.length;
+    lines += text.split("\n").length - 1;
+  }
+  const box = 22 * (lines + Math.floor(wide / 120));
+  return 36 + (piece.kind === "context" ? Math.min(168, box) : box);
 }
 
 function token(place, i, read) {
@@ -114,15 +121,14 @@ function outline(rollout, columns) {
   const inside = new Set(columns.turns.map((span) => span.turn_id));
   const brief = (one) => one?.text || one?.calls?.map((call) => `${call.name}(${call.arguments})`).join(" ") || "";
   return h("nav", { class: "outline", "aria-label": "Turns" }, rollout.turn_list.map((turn) => h("button", {
-    type: "button", class: inside.has(turn.turn_id) ? "" : "outside", data: { turn: turn.turn_id }, onclick: () => select(turn.turn_id, true),
+    type: "button", class: inside.has(turn.turn_id) ? "" : "outside", data: { turn: turn.turn_id }, onclick: () => { select(document, turn.turn_id); toSight(document.querySelector(".piece.sampled.here")); },
     title: inside.has(turn.turn_id) ? null : "not in this row" },
   turn.messages.map((one) => h("span", { class: "line" }, h("b", {}, one.role), brief(one).slice(0, 160))),
   h("span", { class: "line said" }, h("b", {}, `model ${turn.seq}`), turn.fork ? pill(turn.fork, "warn") : null, turn.left ? pill(turn.left, "warn") : null, brief(turn.answer).slice(0, 240)))));
 }
 
-function select(turnId, scroll) {
-  for (const element of document.querySelectorAll(".outline button, .piece")) element.classList.toggle("here", element.dataset.turn === turnId);
-  if (scroll) document.querySelector(".piece.sampled.here")?.scrollIntoView({ block: "center" });
+function select(place, turnId) {
+  for (const element of place.querySelectorAll(".outline button, .piece")) element.classList.toggle("here", element.dataset.turn === turnId);
 }
 
 function follow(pieces, details, read) {
@@ -134,7 +140,7 @@ function follow(pieces, details, read) {
     at = i;
     element.classList.add("now");
     replace(details, figures(i, read));
-    if (read.turn[i]) select(read.turn[i].turn_id, false);
+    if (read.turn[i]) select(document, read.turn[i].turn_id);
   };
   const over = (event) => { const i = event.target.dataset?.i; if (i !== undefined) show(Number(i)); };
   const keys = (event) => {

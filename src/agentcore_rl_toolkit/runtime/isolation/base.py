@@ -50,7 +50,7 @@ class Agent:
     """Fork sessions from one warmed interpreter; False starts a fresh one for each."""
     pool: int = 4
     """Sessions kept ready for the next start."""
-    init_timeout_s: float = 30.0
+    init_timeout_s: float = 120.0
     freeze_s: float = 5.0
     """How long a session rests before it is frozen; 0 for never. Rest is no request, no
     HealthyBusy, no call through its doors that waits for an answer, no processor time, no thread

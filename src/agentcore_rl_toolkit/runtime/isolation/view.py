@@ -32,6 +32,8 @@ _SYSTEM = (
     "/etc/mime.types",
     "/etc/debian_version",
     "/etc/os-release",
+    "/etc/fonts",
+    "/etc/libreoffice",  # its registry, as Debian packs it: it does not start without
     *sorted(glob.glob("/etc/java*")),  # what Debian's JDK links to; it does not start without
 )
 _RESOLVER = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services")

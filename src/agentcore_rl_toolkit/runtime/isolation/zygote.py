@@ -74,7 +74,8 @@ class Zygote:
             message, _ = await within(agent.init_timeout_s, self._control.receive())
         except TimeoutError:
             raise IsolationError(
-                f"{name} did not come to app.run() within {agent.init_timeout_s:g} s.{self.said()}"
+                f"{name} did not come to app.run() within {agent.init_timeout_s:g} s: is the "
+                f"machine busy, or does it load much at import?{self.said()}"
             ) from None
         except Closed:
             raise IsolationError(
