@@ -35,7 +35,7 @@ class Run:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seeds", default="1", help="comma list, one whole demo each")
     report.option(parser)
     options = parser.parse_args()

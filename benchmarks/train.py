@@ -175,7 +175,7 @@ def main() -> int:
     parser.add_argument("--in-process", action="store_true", help="engine and trainer alone")
     parser.add_argument("--control", action="store_true", help="random rewards: must stay flat")
     parser.add_argument("--both", action="store_true", help="with rewards, then with random ones")
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lr", type=float, default=8e-4)
     parser.add_argument("--kl", type=float, default=0.03, help="weight of the pull to the start")
