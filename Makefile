@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 
 help:
 	@echo "make demo    a Strands agent learns on this machine, in about five minutes"
-	@echo "make test    lint, types and all tests"
+	@echo "make test    lint, types and all tests (JOBS=4: in four processes; default two)"
 	@echo "make example NAME=…   one of the agents under examples/, with its shipped tasks"
 	@echo "make test-backends    the tests against real vLLM, verl, Tinker (makes their environments)"
 	@echo "make bench   every figure, its peers beside it, into benchmarks/results (bench-quick: 5 minutes)"
@@ -40,9 +40,9 @@ lint: $(STAMP)
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
 
-JOBS ?= auto
+JOBS ?= 2
 unit: $(STAMP)
-	$(PY) -m pytest -n $(JOBS) --dist loadfile
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 retest: lint
 	@$(PY) tests/failed.py

@@ -226,7 +226,7 @@ def plain(value: Any, where: str) -> Any:
             return plain(method(), where)
     raise ConfigError(
         f"{where} is {a_type(value)}, which has no JSON form: convert it to "
-        "dict, list, str, number, bool or None before returning it"
+        "dict, list, str, number, bool or None first"
     )
 
 

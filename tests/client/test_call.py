@@ -77,6 +77,8 @@ def test_numpy_values_of_a_parquet_row_are_sent_as_numbers(
         pytest.param(["no", "object"], {}, "payload must be a JSON object", id="a list"),
         pytest.param({"a": {"b": object()}}, {}, r"payload\.a\.b", id="no JSON form"),
         pytest.param({"a": float("nan")}, {}, r"payload\.a", id="not a number"),
+        pytest.param({"_rollout": 3}, {}, "belongs to the toolkit", id="a taken name"),
+        pytest.param({}, {"base_url": 5}, "base_url must be a string", id="no address"),
         pytest.param({}, {"session_id": "short"}, "33 to 256", id="short session id"),
         pytest.param({}, {"input_id": "../up"}, "input_id", id="climbing key"),
         pytest.param({}, {"exp_id": "/abs"}, "exp_id", id="absolute key by override"),

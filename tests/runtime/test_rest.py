@@ -243,3 +243,38 @@ def test_rest_is_seen_between_two_looks() -> None:
     assert not rest.look(40.0, 1.5, traffic)
     assert rest.look(50.0, 1.5, traffic)
     assert not Rest(0.0, since=0.0).due(1e9, idle_since=0.0)
+
+
+SLOW_PING = """
+import asyncio, uvicorn
+
+asking = 0
+
+async def app(scope, receive, send):
+    global asking
+    if scope["type"] != "http":
+        return
+    if scope["path"] == "/ping":
+        asking += 1
+        print("asked", asking, "at once", flush=True)
+        await asyncio.sleep(0.8)
+        asking -= 1
+    length = [(b"content-length", b"2")]
+    await send({"type": "http.response.start", "status": 200, "headers": length})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+if __name__ == "__main__":
+    uvicorn.run(app, port=8080, log_level="warning")
+"""
+
+
+def test_a_session_is_asked_once_at_a_time(aws: Aws, tmp_path: Path, sid: str) -> None:
+    """A second question would meet a session that the first one's answer has frozen."""
+    (tmp_path / "rl_app.py").write_text(SLOW_PING)
+    arn = aws.deploy(tmp_path, environmentVariables=SOON)
+    for _ in range(2):
+        aws.ask(arn, {}, sid)
+        frozen(aws, sid)
+    assert "asked 1 at once" in aws.log(sid)
+    assert "asked 2 at once" not in aws.log(sid)
+    aws.stop(arn, sid)

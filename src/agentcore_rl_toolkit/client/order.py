@@ -25,6 +25,13 @@ class Order:
             raise ConfigError(
                 f"payload must be a JSON object (a dict), got {type(self.payload).__name__}"
             )
+        if not isinstance(self.payload.get(ROLLOUT, {}), Mapping):
+            raise ConfigError(
+                f"payload[{ROLLOUT!r}] belongs to the toolkit, which writes it itself: rename it"
+            )
+        for name in ("base_url", "model_id"):
+            if not isinstance(self.block.get(name), str | None):
+                raise ConfigError(f"{name} must be a string, got {self.block[name]!r}")
         check_bucket(self.block["s3_bucket"])
         result_key(self.block["exp_id"], self.block["input_id"], self.block["session_id"])
         length = len(self.session_id)

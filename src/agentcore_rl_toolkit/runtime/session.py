@@ -70,6 +70,9 @@ class Session:
     )
     """Why its compute is gone."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: bool = False
+    """A /ping is on its way. One at a time: its answer may freeze the session, and another that
+    came meanwhile would wait for an answer until it counted as failed."""
     doomed: str = ""
     """Why it must not go live: it was ended while it was being started."""
     watcher: asyncio.Task[None] | None = None
@@ -326,8 +329,10 @@ class Sessions:
                     continue
                 if end := session.life.overdue(now):
                     self._spawn(self.end(session, end.reason, end.lost))
+                elif session.asked:
+                    continue
                 elif session.life.ping_due(now) or self._rest_due(session, now):
-                    session.life.last_ping = now
+                    session.life.last_ping, session.asked = now, True
                     self._spawn(self._ping(session))
 
     async def _trim_logs(self) -> None:
@@ -339,6 +344,12 @@ class Sessions:
                     await asyncio.to_thread(cut, session.log)
 
     async def _ping(self, session: Session) -> None:
+        try:
+            await self._check_health(session)
+        finally:
+            session.asked = False
+
+    async def _check_health(self, session: Session) -> None:
         async with self._pings:
             if not session.life.live:
                 return
