@@ -63,8 +63,8 @@ def test_the_log_of_a_session_that_talks_without_end_is_bounded(
 
     def is_cut() -> bool:
         said = log.read_bytes()
-        return len(said) < 200_000 and b"9999 xxx" in said
+        # What is printed while it is cut may come before the notice.
+        return len(said) < 200_000 and b"9999 xxx" in said and b"[the log grew over" in said
 
     until(is_cut, "the log is cut")
-    assert log.read_bytes().startswith(b"[the log grew over")
     aws.stop(arn, sid)

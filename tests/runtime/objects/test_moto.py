@@ -7,6 +7,7 @@ which the two do not agree and why; nothing else may differ, and a listed call m
 from __future__ import annotations
 
 import io
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -273,6 +274,9 @@ def answers(
     oracle.start()
     try:
         host, port = oracle.get_host_and_port()
+        # Its buckets belong to the process: another file's may be there still.
+        reset = urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")
+        urllib.request.urlopen(reset, timeout=30).close()
         with serve(tmp_path_factory.mktemp("objects")) as ours:
             yield tell(connect(ours.url)), tell(connect(f"http://{host}:{port}"))
     finally:
