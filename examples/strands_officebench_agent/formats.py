@@ -60,7 +60,7 @@ def write_xlsx(file: Path, cells: Cells) -> None:
         if re.fullmatch(r"-?\d+(\.\d+)?", text):
             rows.setdefault(row, []).append(f'<c r="{name}"><v>{text}</v></c>')
         else:
-            inside = f"<is><t>{escape(text)}</t></is>"
+            inside = f"<is><t>{_escaped(text)}</t></is>"
             rows.setdefault(row, []).append(f'<c r="{name}" t="inlineStr">{inside}</c>')
     body = "".join(f'<row r="{row}">{"".join(found)}</row>' for row, found in rows.items())
     sheets = '<sheets><sheet name="Sheet1" sheetId="1" r:id="rId1"/></sheets>'
@@ -97,8 +97,13 @@ def read_xlsx(file: Path) -> Cells:
     return cells
 
 
+def _escaped(text: str) -> str:
+    """Without what XML cannot hold: a file with it could not be read again."""
+    return escape(re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text))
+
+
 def write_docx(file: Path, paragraphs: list[str]) -> None:
-    body = "".join(f"<w:p><w:r><w:t>{escape(text)}</w:t></w:r></w:p>" for text in paragraphs)
+    body = "".join(f"<w:p><w:r><w:t>{_escaped(text)}</w:t></w:r></w:p>" for text in paragraphs)
     document = f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>'
     parts = {"word/document.xml": document}
     _package(file, "word/document.xml", "wordprocessingml.document", parts)

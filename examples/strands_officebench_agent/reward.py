@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import formats
 
@@ -45,7 +46,7 @@ class OfficeReward(RewardFunction):
                 raise ValueError(f"unknown check {check['function']!r}; there are {known}")
             try:
                 holds = CHECKS[check["function"]](testbed, check["args"], self.before)
-            except (OSError, KeyError, ValueError, AttributeError):
+            except (OSError, KeyError, ValueError, AttributeError, SyntaxError, BadZipFile):
                 holds = False  # a file that is missing or broken
             if not holds:
                 return 0.0

@@ -160,6 +160,17 @@ def test_an_unknown_check_is_an_error(example: Example, tmp_path: Path) -> None:
         example.play({"evaluation": [{"function": "evaluate_x", "args": {}}]}, [], tmp_path)
 
 
+def test_a_broken_file_is_worth_nothing(example: Example, tmp_path: Path) -> None:
+    args = {"doc_type": "docx", "file": "data/a.docx", "keywords": ["East"]}
+    row = {"evaluation": [{"function": "evaluate_contain", "args": args}]}
+    odd = ("word_write", {"file": "data/a.docx", "text": "East\x01"})
+    assert example.play(row, [odd], tmp_path / "odd") == 1.0
+    broken = tmp_path / "broken"
+    (broken / "data").mkdir(parents=True)
+    (broken / "data" / "a.docx").write_bytes(b"no zip")
+    assert example.play(row, [], broken) == 0.0
+
+
 def test_officebench_s_layout_is_read_back(example: Example, tmp_path: Path) -> None:
     example.dataset.write(tmp_path / "bench")
     rows = list(example.dataset.officebench(tmp_path / "bench"))
