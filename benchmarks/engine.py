@@ -15,11 +15,12 @@ import asyncio
 import copy
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,7 @@ class Vllm:
                 stdout=subprocess.PIPE,
                 stderr=said,
                 env={**os.environ, **VLLM_SETTINGS, "PATH": path},
+                start_new_session=True,  # to end its workers with it
             )
         self._answer()
 
@@ -196,6 +198,9 @@ class Vllm:
         except subprocess.TimeoutExpired:
             self.child.kill()
             self.child.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(self.child.pid, signal.SIGKILL)
 
 
 @contextmanager
