@@ -13,7 +13,7 @@ from aiohttp import web
 
 from . import wire
 from .connector import CONNECT_S
-from .data import SESSION_ID, DataPlane, broke_off, refusal, session_id_of
+from .data import DataPlane, broke_off, refusal, session_id_of
 from .session import Session
 
 PATH = "/.well-known/agent-card.json"
@@ -31,7 +31,7 @@ class Cards:
             async with self.plane.working(key, request) as session:
                 card = await self._ask(request, session)
         except wire.WireError as error:
-            return error.response(session_id if SESSION_ID.fullmatch(session_id) else None)
+            return error.response(session_id)
         return wire.json_response(card, headers={wire.SESSION_HEADER: session_id})
 
     async def _ask(self, request: web.Request, session: Session) -> dict[str, Any]:

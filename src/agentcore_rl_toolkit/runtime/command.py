@@ -24,7 +24,7 @@ from aiohttp import web
 from . import eventstream, wire
 from .argv import split
 from .check import read_json
-from .data import SESSION_ID, DataPlane, session_id_of
+from .data import DataPlane, session_id_of
 from .isolation.base import Running
 from .session import Session
 
@@ -79,7 +79,7 @@ class Commands:
                 with contextlib.closing(await start(session, command)) as run:
                     return await answer(request, run)
         except wire.WireError as error:
-            return error.response(session_id if SESSION_ID.fullmatch(session_id) else None)
+            return error.response(session_id)
 
 
 @dataclass(eq=False)

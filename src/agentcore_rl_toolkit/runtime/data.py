@@ -61,7 +61,6 @@ MAX_CHARS = {
     "baggage": 8192,
 }
 """Of the service's model; boto3 does not check them."""
-SESSION_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{32,255}")
 FORWARDED = (
     "Accept",
     "Mcp-Session-Id",
@@ -139,7 +138,7 @@ class DataPlane:
         try:
             return await self._invoke(request, self.admit(request, runtime_id, session_id))
         except wire.WireError as error:
-            return error.response(session_id if SESSION_ID.fullmatch(session_id) else None)
+            return error.response(session_id)
 
     async def _invoke(self, request: web.Request, key: SessionKey) -> web.StreamResponse:
         if (request.content_length or 0) > self.max_body_bytes:
@@ -250,7 +249,7 @@ class DataPlane:
 
 
 def check_session_id(session_id: str) -> str:
-    if not SESSION_ID.fullmatch(session_id):
+    if not wire.SESSION_ID.fullmatch(session_id):
         raise wire.invalid(
             "runtimeSessionId must be 33 to 256 characters of a-z, A-Z, 0-9, '-' and '_' and begin "
             f"with a letter or digit; got {len(session_id)} characters",

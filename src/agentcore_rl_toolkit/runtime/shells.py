@@ -23,7 +23,7 @@ from aiohttp import WSMsgType, web
 
 from . import wire
 from .awsquota import Bucket
-from .data import SESSION_ID, DataPlane, session_id_of
+from .data import DataPlane, session_id_of
 from .isolation.base import Running
 from .session import Session, SessionKey
 from .shell import HEARTBEAT_S, PROGRAM, READ_BYTES, Terminal, until_readable, write_all
@@ -64,7 +64,7 @@ class Shells:
                     shell = await self._start(session, name)
                 return await shell.serve(request, known, self.plane.meter.quotas.frames)
         except wire.WireError as error:
-            return error.response(session_id if SESSION_ID.fullmatch(session_id) else None)
+            return error.response(session_id)
 
     def _check_ready(self, key: SessionKey) -> None:
         _, endpoint = self.plane.deployments.find(key.runtime_id, key.qualifier)

@@ -16,7 +16,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from . import wire
 from .awsquota import AwsQuotas, Bucket
-from .data import ANSWER_LIMIT_S, SESSION_ID, DataPlane, broke_off, session_id_of
+from .data import ANSWER_LIMIT_S, DataPlane, broke_off, session_id_of
 from .session import Session
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class WebSockets:
             async with self.plane.working(key, request) as session:
                 return await self._connect(request, session)
         except wire.WireError as error:
-            return error.response(session_id if SESSION_ID.fullmatch(session_id) else None)
+            return error.response(session_id)
 
     async def _connect(self, request: web.Request, session: Session) -> web.StreamResponse:
         assert session.http is not None

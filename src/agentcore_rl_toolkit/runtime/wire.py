@@ -8,6 +8,7 @@ turned into an answer in one place, ``server.py``.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,7 @@ from aiohttp import web
 from . import signature
 
 SESSION_HEADER = "X-Amzn-Bedrock-AgentCore-Runtime-Session-Id"
+SESSION_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{32,255}")
 REQUEST_HEADER = "X-Amzn-Bedrock-AgentCore-Runtime-Request-Id"
 ERROR_HEADER = "x-amzn-ErrorType"
 REQUEST_ID_HEADER = "x-amzn-RequestId"
@@ -36,9 +38,10 @@ class WireError(Exception):
     def __str__(self) -> str:
         return f"{self.name} ({self.status}): {self.message}"
 
-    def response(self, session_id: str | None = None) -> web.Response:
+    def response(self, session_id: str = "") -> web.Response:
+        """An id that is none is not said back."""
         headers = {ERROR_HEADER: self.name}
-        if session_id:
+        if SESSION_ID.fullmatch(session_id):
             headers[SESSION_HEADER] = session_id
         return json_response({"message": self.message, **self.members}, self.status, headers)
 
