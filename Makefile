@@ -9,7 +9,7 @@ PIP_FLAGS ?=
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint unit browser retest test-backends test-backends-quick example docs bench bench-quick figures faults clean lock
+.PHONY: help demo test lint unit browser test-backends test-backends-quick example docs bench bench-quick figures faults clean lock
 
 help:
 	@echo "make demo    a Strands agent learns on this machine, in about five minutes"
@@ -41,8 +41,9 @@ lint: $(STAMP)
 	$(VENV)/bin/mypy
 
 JOBS ?= 2
+RERUNS ?= 0
 unit: $(STAMP) browser
-	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS)
 
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
@@ -51,10 +52,6 @@ browser:
 	    { timeout 240 apt-get install -yqq --no-install-recommends chromium || \
 	      { timeout 90 apt-get update -qq && timeout 240 apt-get install -yqq --no-install-recommends chromium; }; } >/dev/null 2>&1; } || \
 	  echo "no chromium, and no right to install it: the tests of the dashboard's page will skip"
-
-retest: lint
-	@$(PY) tests/failed.py
-	$(PY) -m pytest --lf --lfnf=none
 
 example: $(STAMP)
 	@$(PY) examples/run.py $(NAME)

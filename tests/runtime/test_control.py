@@ -448,5 +448,6 @@ def test_limits_of_an_agent_hold_in_its_sessions(aws: Aws, sid: str) -> None:
     arn = aws.deploy(environmentVariables={"ART_LIMITS": "memory_mb=200"})
     with pytest.raises(aws.data.exceptions.RuntimeClientError, match=r"limit 200 MB"):
         aws.ask(arn, {"size": 400_000_000}, sid)
+    until(lambda: sid not in aws.sessions(), "the session is gone")
     assert aws.ask(arn, {}, sid)["calls"] == 1
     aws.stop(arn, sid)
