@@ -51,8 +51,9 @@ class Connection(asyncio.Protocol):
         self.head_done = False
         self.complete = False
         self.error: UpstreamError | None = None
-        self._chunks: deque[bytes] = deque()
+        self._chunks: deque[bytes | memoryview] = deque()
         self._queued = 0
+        self._high = HIGH_WATER
         self._buffer = b""
         self._left: int | None = None
         self._chunked = False
@@ -89,34 +90,36 @@ class Connection(asyncio.Protocol):
     def _parse(self, data: bytes) -> None:
         if self.complete:
             raise ValueError("bytes after the end of the reply")
+        body: bytes | memoryview = data
         if not self.head_done:
-            data = self._parse_head(self._buffer + data)
+            body = self._parse_head(self._buffer + data)
             if not self.head_done:
                 return
         if self._chunked:
-            self._parse_chunks(data)
+            self._parse_chunks(bytes(body))
         elif self._left is None:
-            self._push(data)
+            self._push(body)
         else:
-            if len(data) > self._left:
+            if len(body) > self._left:
                 raise ValueError("more bytes than content-length")
-            self._left -= len(data)
-            self._push(data)
+            self._left -= len(body)
+            self._push(body)
             self.complete = self._left == 0
 
-    def _parse_head(self, data: bytes) -> bytes:
+    def _parse_head(self, data: bytes) -> memoryview:
+        """What follows the head, if the head is whole."""
         end = data.find(b"\r\n\r\n")
         if end < 0:
             if len(data) > MAX_HEAD_BYTES:
                 raise ValueError("the head of the reply is too long")
             self._buffer = data
-            return b""
+            return memoryview(b"")
         lines = data[:end].decode("latin-1").split("\r\n")
         self.status = int(lines[0].split(" ", 2)[1])
-        rest = data[end + 4 :]
+        rest = memoryview(data)[end + 4 :]
         if 100 <= self.status < 200:
             self._buffer = b""
-            return self._parse_head(rest)
+            return self._parse_head(bytes(rest))
         headers = self.headers
         for line in lines[1:]:
             name, _, value = line.partition(":")
@@ -157,12 +160,12 @@ class Connection(asyncio.Protocol):
         if out:
             self._push(out[0] if len(out) == 1 else b"".join(out))
 
-    def _push(self, data: bytes) -> None:
+    def _push(self, data: bytes | memoryview) -> None:
         if not data:
             return
         self._chunks.append(data)
         self._queued += len(data)
-        if self._queued > HIGH_WATER and not self._paused and self.transport is not None:
+        if self._queued > self._high and not self._paused and self.transport is not None:
             self._paused = True
             self.transport.pause_reading()
 
@@ -202,14 +205,33 @@ class Connection(asyncio.Protocol):
             if self.complete:
                 return None
             await self._wait()
+        return self._taken()
+
+    async def whole(self, limit: int) -> bytes:
+        """The rest of the reply, put together once."""
+        self._high = limit
+        while not self.complete:
+            if self.error is not None:
+                raise self.error
+            if self._queued > limit:
+                raise UpstreamError(f"the engine's answer is longer than {limit} bytes")
+            self._resume()
+            await self._wait()
+        return self._taken()
+
+    def _taken(self) -> bytes:
         chunks = self._chunks
-        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        first = chunks[0] if len(chunks) == 1 else b""
+        data = first if first and isinstance(first, bytes) else b"".join(chunks)
         chunks.clear()
         self._queued = 0
+        self._resume()
+        return data
+
+    def _resume(self) -> None:
         if self._paused and self.transport is not None:
             self._paused = False
             self.transport.resume_reading()
-        return data
 
     @property
     def reusable(self) -> bool:
@@ -255,16 +277,7 @@ class Reply:
         self._closed = False
 
     async def read(self, limit: int = 256 << 20) -> bytes:
-        first = await self._connection.next_chunk()
-        if first is None:
-            return b""
-        parts, size = [first], len(first)
-        while (chunk := await self._connection.next_chunk()) is not None:
-            parts.append(chunk)
-            size += len(chunk)
-            if size > limit:
-                raise UpstreamError(f"the engine's answer is longer than {limit} bytes")
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return await self._connection.whole(limit)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while (chunk := await self._connection.next_chunk()) is not None:

@@ -70,7 +70,11 @@ def _whole_events(chunk: bytes) -> list[bytes] | None:
     return None if chunk.count(b"\n") != 2 * len(events) or b"\r" in chunk else events
 
 
-def cut_prompt_ids(body: bytes) -> tuple[bytes, bytes | None]:
+IdText = bytes | memoryview
+"""``1,2,3``, maybe as a part of the answer that it came in."""
+
+
+def cut_prompt_ids(body: bytes) -> tuple[bytes, IdText | None]:
     """The answer with an empty ``prompt_token_ids`` and the text between its brackets.
 
     In valid JSON the needle cannot match inside a string, where the quotes would be escaped. What
@@ -83,11 +87,12 @@ def cut_prompt_ids(body: bytes) -> tuple[bytes, bytes | None]:
     end = body.find(b"]", start)
     if end < 0 or body.find(_PROMPT_KEY, end) != -1:
         return body, None
-    return body[:start] + body[end:], body[start:end]
+    return body[:start] + body[end:], memoryview(body)[start:end]
 
 
-def pack_ids(text: bytes) -> bytes:
+def pack_ids(text: IdText) -> bytes:
     """``1,2,3`` to packed int32."""
+    text = bytes(text)
     try:
         if len(text) < _SMALL_BYTES:
             return ints_to_bytes(_ints.decode(b"[%b]" % text))

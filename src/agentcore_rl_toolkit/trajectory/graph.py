@@ -329,10 +329,12 @@ class SessionGraph:
             return np.zeros(0, np.int32)
         return self._stores[node.model].ids(node.slot)
 
-    def packed(self, turn_id: str, n_ids: int) -> bytes:
-        """The first of them, as bytes: for a prompt that begins so."""
+    def packed(self, turn_id: str, n_ids: int, more: bytes = b"") -> bytes:
+        """The first of them and ``more``, as bytes: for a prompt that begins so."""
         node = self._nodes[turn_id]
-        return b"" if node.slot is None else self._stores[node.model].packed(node.slot, n_ids)
+        if node.slot is None:
+            return more
+        return self._stores[node.model].packed(node.slot, n_ids, more)
 
     def turn(self, turn_id: str) -> Turn:
         """All of a committed turn, read from the journal when it is there."""

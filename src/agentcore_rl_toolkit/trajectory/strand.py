@@ -73,13 +73,13 @@ class TokenStore:
             )
         return out
 
-    def packed(self, slot: int, n_ids: int) -> bytes:
-        """The first ids of a turn, as bytes, in one copy."""
-        views = []
+    def packed(self, slot: int, n_ids: int, more: bytes = b"") -> bytes:
+        """The first ids of a turn and ``more``, as bytes, in one copy."""
+        views: list[bytes | memoryview] = []
         for part, start, stop in _segments(self._places[slot][0], n_ids):
             lo, hi = (start - part.start) * ID_BYTES, (stop - part.start) * ID_BYTES
             views.append(memoryview(part.data)[lo:hi])
-        return b"".join(views)
+        return b"".join([*views, more])
 
     def longest_prefixes(self, prompt: bytes) -> list[int]:
         """The longest turns that ``prompt`` begins with: several when their ids are the same."""

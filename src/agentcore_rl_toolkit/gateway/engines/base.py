@@ -20,6 +20,7 @@ from ..dialects.base import Ask, encode
 from ..dialects.chat import CHAT
 from ..fault import Refusal, bad_request, engine_fault
 from ..upstream import Upstream
+from ..wire import IdText
 
 PROBE_PROMPT = (1).to_bytes(4, "little")
 """One id that every vocabulary has."""
@@ -36,7 +37,7 @@ class Sampled(msgspec.Struct):
     """Packed int32."""
     logprobs: bytes | None = None
     """Packed float32; None when the model is not trained."""
-    prompt_text: bytes | None = None
+    prompt_text: IdText | None = None
     """Prompt ids as the engine wrote them, ``1,2,3``."""
     prompt: bytes | None = None
     """Packed prompt ids, when the gateway made them itself."""

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 
 from ..dialects.base import Ask
 from ..fault import Refusal, engine_fault
-from ..wire import CUT_BYTES, DONE, cut_prompt_ids
+from ..wire import CUT_BYTES, DONE, IdText, cut_prompt_ids
 from .base import Answer, Sampled, Stream
 from .piece import Piece, collect, encode, finish, list_text, seal, stop_text
 from .quick import (
@@ -48,7 +48,7 @@ def read_answer(ask: Ask, body: bytes, *, exact: bool = True) -> Answer:
     return answer
 
 
-def _read_quick(answer: QuickAnswer, prompt_text: bytes | None) -> Answer:
+def _read_quick(answer: QuickAnswer, prompt_text: IdText | None) -> Answer:
     hidden: Any = UNSET
     if prompt_text is None and answer.prompt_token_ids is not hidden:
         prompt_text = list_text(answer.prompt_token_ids)
@@ -66,7 +66,7 @@ def _read_quick(answer: QuickAnswer, prompt_text: bytes | None) -> Answer:
     return Answer(encode(answer), sampled)
 
 
-def _read(ask: Ask, body: bytes, prompt_text: bytes | None, exact: bool) -> Answer:
+def _read(ask: Ask, body: bytes, prompt_text: IdText | None, exact: bool) -> Answer:
     try:
         root = _root.decode(body)
         if "choices" not in root:
@@ -81,7 +81,7 @@ def _read(ask: Ask, body: bytes, prompt_text: bytes | None, exact: bool) -> Answ
 
 
 def _read_choice(
-    ask: Ask, choice: dict[str, Raw], prompt_text: bytes | None, exact: bool
+    ask: Ask, choice: dict[str, Raw], prompt_text: IdText | None, exact: bool
 ) -> Sampled:
     piece = Piece(_int.decode(choice["index"]))
     collect(piece, choice, "message" if ask.chat else "text", exact=exact)
@@ -126,7 +126,7 @@ class OpenAIStream(Stream):
     def __init__(self, ask: Ask, *, exact: bool = True) -> None:
         self._ask, self._exact = ask, exact
         self._pieces: dict[int, Piece] = {}
-        self._prompt_text: bytes | None = None
+        self._prompt_text: IdText | None = None
         self._quick = is_plain(ask)
         self._body = "delta" if ask.chat else "text"
 

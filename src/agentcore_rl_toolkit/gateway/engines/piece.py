@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from ..dialects.base import Ask
 from ..fault import engine_fault
-from ..wire import floats_to_bytes, ints_to_bytes
+from ..wire import IdText, floats_to_bytes, ints_to_bytes
 from .base import Sampled
 from .experts import decode_experts
 
@@ -49,7 +49,7 @@ class Piece(msgspec.Struct):
     deltas: list[Raw] = []
     finish_reason: str | None = None
     stop: str | None = None
-    prompt_text: bytes | None = None
+    prompt_text: IdText | None = None
     routed: bytes | None = None
 
     def add_ids(self, ids: list[int] | None) -> None:
@@ -90,7 +90,7 @@ def list_text(raw: Raw) -> bytes | None:
     return text[1:-1] if text[:1] == b"[" and len(text) > 2 else None
 
 
-def finish(ask: Ask, piece: Piece, prompt_text: bytes | None, *, exact: bool) -> Sampled:
+def finish(ask: Ask, piece: Piece, prompt_text: IdText | None, *, exact: bool) -> Sampled:
     """Decodes what was kept of a choice; Refusal when capture lacks something."""
     message = assemble(ask, piece.deltas)
     reason = piece.finish_reason or ""
@@ -103,7 +103,7 @@ def finish(ask: Ask, piece: Piece, prompt_text: bytes | None, *, exact: bool) ->
 
 
 def seal(
-    index: int, ids: list[int] | None, logprobs: list[float], prompt_text: bytes | None
+    index: int, ids: list[int] | None, logprobs: list[float], prompt_text: IdText | None
 ) -> Sampled:
     """A captured choice, or the refusal that says what the engine left out."""
     if ids is None or prompt_text is None:

@@ -13,7 +13,7 @@ import hashlib
 from typing import NamedTuple, Protocol
 
 from ...trajectory.turn import Turn
-from ..wire import pack_ids
+from ..wire import IdText, pack_ids
 
 MAX_KNOWN = 16
 """Conversations of one session that are remembered at a time."""
@@ -24,7 +24,7 @@ MIN_BYTES = 2048
 
 
 class GraphLike(Protocol):
-    def packed(self, turn_id: str, n_ids: int) -> bytes: ...
+    def packed(self, turn_id: str, n_ids: int, more: bytes = b"") -> bytes: ...
 
 
 class _Known(NamedTuple):
@@ -39,38 +39,39 @@ class PromptCache:
 
     def __init__(self) -> None:
         self._known: list[_Known] = []
-        self._hashed: tuple[bytes, bytes] | None = None
+        self._hashed: tuple[IdText, bytes] | None = None
         """The text packed last and its digest: it is learnt next."""
 
-    def pack(self, text: bytes, graph: GraphLike) -> bytes:
+    def pack(self, text: IdText, graph: GraphLike) -> bytes:
         """Packed ids of ``1,2,3``."""
-        head, rest = self._split(text, graph)
-        return head + pack_ids(rest) if rest else head
+        known, rest = self._split(text)
+        new = pack_ids(rest) if rest else b""
+        return new if known is None else graph.packed(known.turn_id, known.n_prompt, new)
 
-    async def pack_in_steps(self, text: bytes, graph: GraphLike) -> bytes:
+    async def pack_in_steps(self, text: IdText, graph: GraphLike) -> bytes:
         """The same for a text of any length, with turns for the loop in between."""
-        head, rest = self._split(text, graph)
-        parts, at = [head], 0
+        known, unknown = self._split(text)
+        rest, parts, at = bytes(unknown), [], 0
         while at < len(rest):
             end = rest.find(b",", at + STEP_BYTES)
             end = len(rest) if end < 0 else end
             parts.append(pack_ids(rest[at:end]))
             at = end + 1
             await asyncio.sleep(0)
-        return b"".join(parts)
+        new = b"".join(parts)
+        return new if known is None else graph.packed(known.turn_id, known.n_prompt, new)
 
-    def _split(self, text: bytes, graph: GraphLike) -> tuple[bytes, bytes]:
-        """Packed ids that are known, and the text of those that are not."""
+    def _split(self, text: IdText) -> tuple[_Known | None, IdText]:
+        """The prompt that the text begins with, and the text of what comes after it."""
         if len(text) >= MIN_BYTES:
             for known in sorted(self._known, reverse=True):
                 if self._begins(text, known):
                     self._known.remove(known)
                     self._known.append(known)
-                    head = graph.packed(known.turn_id, known.n_prompt)
-                    return head, text[known.length + 1 :]
-        return b"", text
+                    return known, text[known.length + 1 :]
+        return None, text
 
-    def _begins(self, text: bytes, known: _Known) -> bool:
+    def _begins(self, text: IdText, known: _Known) -> bool:
         if len(text) < known.length or text[known.length : known.length + 1] not in (b"", b","):
             return False
         view = memoryview(text)
@@ -81,7 +82,7 @@ class PromptCache:
         self._hashed = (text, sha.digest())
         return True
 
-    def learn(self, text: bytes, turn: Turn, replaces: str | None) -> None:
+    def learn(self, text: IdText, turn: Turn, replaces: str | None) -> None:
         """Remembers a turn's prompt; that of the turn it continues is needed no longer."""
         if len(text) < MIN_BYTES:
             return
