@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 import report
+from subjects import MAKERS, RLLM, free_port, process
 from tools import parts, talks
 from tools.parts import FakeScript, Say, Stand
 from tools.scripted_tokens import ScriptedTokens
@@ -41,7 +42,6 @@ from tools.scripted_tokens import ScriptedTokens
 from agentcore_rl_toolkit.gateway import Gateway, GatewaySettings, ModelSpec
 from agentcore_rl_toolkit.gateway.session import OpenSession
 from agentcore_rl_toolkit.trajectory import Row
-from gateway import MAKERS, RLLM, free_port, process
 
 KINDS = ("ids", "chat")
 CARELESS = "openai chat, drops reasoning, rewrites arguments"

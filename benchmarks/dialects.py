@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import report
+from subjects import SERVE_OURS, Subject, free_port, process
 from tools.honest_engine import ANSWER
 
-from gateway import ANSWER_TOKENS, SERVE_OURS, Bench, Subject, free_port, process
+from gateway import ANSWER_TOKENS, Bench
 
 DIALECTS = ("chat", "messages", "responses")
 PATHS = {"chat": "chat/completions", "messages": "messages", "responses": "responses"}

@@ -1,8 +1,10 @@
 """Collecting while training, against in turns, with an agent whose tool waits a second.
 
 Whole runs of the demo policy with real sessions, in turn: synchronous (staleness 0) and
-asynchronous. The table says where a rollout's time goes; overhead is what is neither the agent's
-own work nor generation: starting the session and taking the rows.
+asynchronous. The table says where a rollout's time goes. Two shares say what collecting costs:
+``idle`` is the part of the wall clock in which no agent worked, nothing was generated and nothing
+was optimised, since all waited for collection; ``waited`` is the part of a rollout's own time that
+went into its start and its end, most of it a queue for the processor when a step starts 64 at once.
 
 python benchmarks/overlap.py [--json FILE]
 """
@@ -52,12 +54,35 @@ def run(staleness: int, options: argparse.Namespace, folder: Path) -> dict[str, 
     lines = [line for line in RunReader(run_dir).metrics() if line["kind"] == "step"]
     wall = lines[-1]["at"] - lines[0]["at"]
     stages = {name: mean([line["stages"][name] for line in lines]) for name in lines[0]["stages"]}
+    began, ended = lines[0]["at"], lines[-1]["at"]
     return {
         "step_s": wall / (len(lines) - 1),
+        "idle": 1 - covered(busy(RunReader(run_dir), lines), began, ended) / wall,
         "train_s": mean([line["seconds"]["train"] for line in lines]),
         "stale": mean([line["staleness"] for line in lines]),
         **stages,
     }
+
+
+def busy(reader: Any, steps: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    """When an agent worked (its model calls included) or the optimiser did."""
+    spans = [(line["at"] - line["seconds"]["train"], line["at"]) for line in steps]
+    for line in reader.rollouts():
+        if line["phase"] == "train":
+            spent = line["timings"]
+            end = line["at"] - spent["finish_s"]
+            spans.append((end - sum(spent[k] for k in ("agent_s", "model_s", "reward_s")), end))
+    return spans
+
+
+def covered(spans: list[tuple[float, float]], began: float, ended: float) -> float:
+    """Seconds between two times in which at least one span is open."""
+    total, at = 0.0, began
+    for start, end in sorted(spans):
+        start, end = max(start, at), min(end, ended)
+        if end > start:
+            total, at = total + end - start, end
+    return total
 
 
 def mean(values: list[float]) -> float:
@@ -77,14 +102,16 @@ def main() -> None:
             started = time.perf_counter()
             rows[name] = run(staleness, options, Path(folder))
             print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
-    columns = ("step_s", "train_s", "stale", "start_s", "agent_s", "model_s", "finish_s")
-    print(f"{'seconds':<12}" + "".join(f"{name:>10}" for name in (*columns, "overhead")))
+    work = ("start_s", "agent_s", "model_s", "reward_s", "finish_s")
+    columns = ("step_s", "train_s", "stale", *work)
+    print(f"{'seconds':<12}" + "".join(f"{n:>10}" for n in (*columns, "waited", "idle")))
     found = report.Report()
     for name, row in rows.items():
-        busy = sum(row[k] for k in ("start_s", "agent_s", "model_s", "finish_s"))
-        share = (row["start_s"] + row["finish_s"]) / busy
-        print(f"{name:<12}" + "".join(f"{row[k]:>10.2f}" for k in columns) + f"{share:>10.1%}")
-        found.row(f"overhead of collecting, {name}", "%", 100 * share, aim=10)
+        waited = (row["start_s"] + row["finish_s"]) / sum(row[k] for k in work)
+        cells = "".join(f"{row[k]:>10.2f}" for k in columns)
+        print(f"{name:<12}{cells}{waited:>10.1%}{row['idle']:>10.1%}")
+        found.row(f"wall clock lost to collecting, {name}", "%", 100 * row["idle"], aim=10)
+        found.row(f"a rollout's time in start and end, {name}", "%", 100 * waited)
     ratio = rows["in turns"]["step_s"] / rows["overlapped"]["step_s"]
     print(f"overlapped is {ratio:.2f} times as fast")
     found.row(

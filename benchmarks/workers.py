@@ -19,9 +19,10 @@ import urllib.request
 from pathlib import Path
 
 import report
+from subjects import cpu_s, free_port, process
 
 from agentcore_rl_toolkit.gateway.crew.peers import owner_of
-from gateway import ANSWER_TOKENS, Bench, cpu_s, free_port, process
+from gateway import ANSWER_TOKENS, Bench
 
 SESSIONS = 32
 TOKEN = "benchmark"

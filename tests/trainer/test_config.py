@@ -39,6 +39,11 @@ def test_numbers_as_people_write_them(file: Path) -> None:
     assert load(file, ["train.lr=2E-4"]).train.lr == 2e-4
 
 
+def test_variables_of_the_agent_need_no_quotes(file: Path) -> None:
+    env = load(file, ["agent.env.WAIT_S=1.5", "agent.env.N=3", "agent.env.FAST=true"]).agent.env
+    assert env == {"WAIT_S": "1.5", "N": "3", "FAST": "true"}
+
+
 def test_train_holds_the_step_and_the_loop(file: Path) -> None:
     config = load(file)
     assert config.train.lora is not None

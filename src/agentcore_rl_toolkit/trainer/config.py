@@ -213,11 +213,21 @@ def build(value: Mapping[str, Any]) -> TrainConfig:
         data["rollout"]["sampling"] = {**SAMPLING, **given}
         # log-probabilities are those of the distribution that was sampled from
         data["train"].setdefault("temperature", data["rollout"]["sampling"]["temperature"])
+    agent = data.get("agent")
+    if isinstance(agent, Mapping) and isinstance(agent.get("env"), Mapping):
+        data["agent"] = {**agent, "env": {k: _as_text(v) for k, v in agent["env"].items()}}
     _check_keys(data, TrainConfig, "")
     try:
         return msgspec.convert(data, TrainConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(_readable(str(error))) from None
+
+
+def _as_text(value: Any) -> Any:
+    """A variable's value as YAML reads it without quotes, as the environment has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
 
 
 def _readable(message: str) -> str:
