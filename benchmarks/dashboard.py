@@ -1,10 +1,10 @@
 """Does the dashboard stay quick on a large run? 100,000 rollouts, 1,000,000 turns, one long one.
 
 Writes a run folder of that size (about 1.5 GB; ``--folder`` keeps it), starts the dashboard as a
-process of its own and asks it what the page asks. Cold is the first answer of a new process, warm
-the best of the next five; on a machine that does other things too, look at the CPU
-time. Memory is what that process holds of its own afterwards (mapped files
-belong to the system). Writing is the CPU time that a caller of the journal spends on one turn.
+process of its own and asks it what the page asks, then opens the long rollout in a browser. Cold
+is the first answer of a new process, warm the best of the next five; on a machine that does other
+things too, look at the CPU time. Memory is what that process holds of its own afterwards (mapped
+files belong to the system). Writing is the CPU time that a caller of the journal spends on a turn.
 
 A tenth, a hundredth and so on of the rollouts are asked too, to see what grows.
 
@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import browser
 import report
 
 from agentcore_rl_toolkit.run import Journal, RunFolder, SessionOpened
@@ -37,6 +39,9 @@ GROUP = 8
 LONG_TURNS = 50
 LONG_TOKENS = 32_000
 SEGMENT_BYTES = 64 << 20
+MODEL = Path(__file__).resolve().parents[1] / "examples" / "demo_policy" / "model"
+"""Its tokenizer gives the tokens their text."""
+VOCABULARY = 1024
 AIMS = {"list of runs": 1000, "run: curves and sums": 1000, "rollout of 50 turns, 32k tokens": 1000}
 """Milliseconds of the first answer, at 100,000 rollouts."""
 
@@ -53,13 +58,16 @@ def main() -> int:
     sizes = [n for n in (100, 1_000, 10_000) if n < options.rollouts]
     for size in (*sizes, options.rollouts):
         with tempfile.TemporaryDirectory(prefix="art-dashboard-") as own:
-            kept = options.folder if size == options.rollouts else None
-            took, held = one_size(kept or Path(own), size, options.turns)
+            last = size == options.rollouts
+            kept = options.folder if last else None
+            took, held, painted = one_size(kept or Path(own), size, options.turns, look=last)
         grown["curves"][size] = took["run: curves and sums"]
         grown["table"][size] = took["table, first page"]
         grown["memory"][size] = held / 1e6
     for name, cold in took.items():
         found.row(f"dashboard, {name}, first answer", "ms", cold, aim=AIMS.get(name))
+    for name, values in painted.items():
+        found.row(f"dashboard in chromium, {name}, painted", "ms", values, aim=1000)
     found.row("dashboard, memory", "MB", held / 1e6, aim=300, headline=True)
     name = f"dashboard, curves of {options.rollouts:,} rollouts, first answer"
     found.row(name, "ms", took["run: curves and sums"], aim=1000, headline=True)
@@ -71,20 +79,24 @@ def main() -> int:
     return 0
 
 
-def one_size(base: Path, rollouts: int, turns: int) -> tuple[dict[str, float], float]:
+Painted = dict[str, list[float] | str]
+Found = tuple[dict[str, float], float, Painted]
+"""Milliseconds of each first answer, bytes of memory, milliseconds until a view is painted."""
+
+
+def one_size(base: Path, rollouts: int, turns: int, *, look: bool) -> Found:
     run = RunFolder(base / "large")
     if not run.exists():
         write_run(run, rollouts, turns)
     size = sum(path.stat().st_size for path in run.path.rglob("*") if path.is_file())
     print(f"{rollouts:,} rollouts, {rollouts * turns:,} turns, {size / 1e9:.2f} GB")
-    return measure(base, rollouts)
+    return measure(base, rollouts, look)
 
 
 # --- asking -----------------------------------------------------------------------------------
 
 
-def measure(base: Path, rollouts: int) -> tuple[dict[str, float], float]:
-    """Milliseconds of each first answer, and bytes of memory."""
+def measure(base: Path, rollouts: int, look: bool) -> Found:
     command = [sys.executable, "-m", "agentcore_rl_toolkit.cli.main", "dashboard", str(base)]
     child = subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True)
     try:
@@ -111,10 +123,26 @@ def measure(base: Path, rollouts: int) -> tuple[dict[str, float], float]:
             print(f"{name:34}{spent}{warm * 1e3:7.0f} ms{size / 1e3:9.1f} kB")
         held, mapped = memory_of(child.pid)
         print(f"memory of the dashboard: {held / 1e6:.0f} MB of its own, {mapped / 1e6:.0f} mapped")
-        return took, held
+        return took, held, painted_of(f"{url}/#/run/large", rollouts) if look else {}
     finally:
         child.terminate()
         child.wait()
+
+
+def painted_of(run: str, rollouts: int) -> Painted:
+    """The run and its long rollout in a browser, from navigation on."""
+    rollout = f"{run}/rollout/{rollouts}"
+    painted = browser.open_views(
+        {
+            f"curves of {rollouts:,} rollouts": (run, ".chart path.line"),
+            "conversation of 50 turns": (rollout, ".turn .answer"),
+            "its 32k tokens": (f"{rollout}/tokens", ".box .t.on"),
+        }
+    )
+    for name, values in painted.items():
+        told = values if isinstance(values, str) else [f"{value:.0f} ms" for value in values]
+        print(f"{name}, painted in chromium: {told}")
+    return painted
 
 
 def timed(url: str) -> tuple[float, int]:
@@ -165,7 +193,7 @@ def measure_writing(turns: int = 5_000) -> float:
 
 def write_run(run: RunFolder, rollouts: int, turns: int) -> None:
     run.create()
-    run.config.write_text("train: {steps: 1000}\n")
+    run.config.write_text(f"train: {{steps: 1000}}\nmodel: {{path: {MODEL}}}\n")
     segments = Segments(run.turns)
     lines = LineWriter(run.rollouts)
     block: list[bytes] = []
@@ -208,18 +236,32 @@ class Segments:
 
 def turn(session: str, seq: int, n_sampled: int, n_request: int, at: float) -> Turn:
     history = [{"role": "user", "content": "x" * n_request}]
+    ids = [9] * n_sampled, [-0.5] * n_sampled
+    return made(session, seq, history, "an answer of some words", [7] * n_sampled, ids, at)
+
+
+def made(
+    session: str,
+    seq: int,
+    history: list[dict[str, str]],
+    answer: str,
+    prompt: list[int],
+    sampled: tuple[list[int], list[float]],
+    at: float,
+) -> Turn:
+    ids, logprobs = sampled
     return Turn(
         turn_id=f"{session}/{seq}",
         session_id=session,
         seq=seq,
         parent=f"{session}/{seq - 1}" if seq else None,
-        prompt_shared=seq * (2 * n_sampled) if seq else 0,
-        prompt_delta=pack_ids([7] * n_sampled),
-        sampled=pack_ids([9] * n_sampled),
-        logprobs=pack_logprobs([-0.5] * n_sampled),
+        prompt_shared=seq * (len(prompt) + len(ids)),
+        prompt_delta=pack_ids(prompt),
+        sampled=pack_ids(ids),
+        logprobs=pack_logprobs(logprobs),
         request=json.dumps({"messages": history, "model": "policy"}).encode(),
-        response=b'{"role":"assistant","content":"an answer of some words"}',
-        versions=[("3", 0, n_sampled)],
+        response=json.dumps({"role": "assistant", "content": answer}).encode(),
+        versions=[("3", 0, len(ids))],
         started=at,
         total_s=0.1,
     )
@@ -228,10 +270,22 @@ def turn(session: str, seq: int, n_sampled: int, n_request: int, at: float) -> T
 def long_rollout(segments: Segments, at: float) -> dict[str, object]:
     session, each = "00000000-0000-4000-8000-ffffffffffff", LONG_TOKENS // LONG_TURNS // 2
     segments.put(encode(SessionOpened(session_id=session, at=at)))
+    chance = random.Random(0)
+    history: list[dict[str, str]] = []
     for seq in range(LONG_TURNS):
         # every request repeats the whole history, as agents do
-        segments.put(encode(turn(session, seq, each, 2_500 * (seq + 1), at + seq / 10)))
+        history.append({"role": "user", "content": words(chance, 200)})
+        answer, prompt = words(chance, 200), [chance.randrange(VOCABULARY) for _ in range(each)]
+        ids = [chance.randrange(VOCABULARY) for _ in range(each)]
+        sampled = ids, [-chance.expovariate(1.0) for _ in range(each)]
+        moment = at + seq / 10
+        segments.put(encode(made(session, seq, history, answer, prompt, sampled, moment)))
+        history.append({"role": "assistant", "content": answer})
     return record("train-999999-0000-0", session, at + 6, LONG_TURNS)
+
+
+def words(chance: random.Random, count: int) -> str:
+    return " ".join("abcdefghijklmnop"[: chance.randrange(2, 12)] for _ in range(count))
 
 
 def record(name: str, session: str, at: float, turns: int) -> dict[str, object]:
@@ -258,6 +312,7 @@ def record(name: str, session: str, at: float, turns: int) -> dict[str, object]:
             "start_s": 0.2,
             "agent_s": 0.3,
             "model_s": 1.0,
+            "reward_s": 0.1,
             "finish_s": 0.1,
         },
     }

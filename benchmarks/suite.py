@@ -50,10 +50,13 @@ class Benchmark:
     limit_s: float = 900.0
     once: bool = False
     """Too long, or too steady, to be repeated."""
+    named: bool = False
+    """Runs only when named: it needs a machine that few have."""
 
 
 PLAN = (
     Benchmark("demo", "--seeds 1,2,3", limit_s=1800, once=True),
+    Benchmark("gpu", once=True, named=True),
     Benchmark("gateway", "--rounds 1", "--quick --rounds 1 --only direct,nginx,gateway,rllm,acr"),
     Benchmark("dialects", "--rounds 1", "--quick --rounds 1"),
     Benchmark("clients", "", "--quick", once=True),
@@ -106,11 +109,13 @@ def parse_arguments() -> argparse.Namespace:
     if unknown:
         parser.error(f"no benchmark is named {', '.join(sorted(unknown))}")
     options.plan = [
-        one
-        for one in PLAN
-        if (one.name in names if names else not options.quick or one.quick is not None)
+        one for one in PLAN if (one.name in names if names else _usual(one, options.quick))
     ]
     return options
+
+
+def _usual(one: Benchmark, quick: bool) -> bool:
+    return not one.named and (not quick or one.quick is not None)
 
 
 # --- running ------------------------------------------------------------------------------------

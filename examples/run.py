@@ -37,15 +37,20 @@ Reply = Callable[[dict[str, Any]], tuple[str, Sequence[tuple[str, Any]]]]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
-    parser.add_argument("name", choices=names(), metavar="NAME", help=", ".join(names()))
+    parser.add_argument("name", nargs="?", metavar="NAME", help=", ".join(names()))
     parser.add_argument("--concurrency", type=int, default=2)
     options = parser.parse_args()
+    try:
+        example = Example(options.name)
+    except RuntimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     started = time.perf_counter()
     print(
-        f"{options.name} on a local runtime; a script plays the model\n\nreward  task", flush=True
+        f"{example.name} on a local runtime; a script plays the model\n\nreward  task", flush=True
     )
     rewards = []
-    for label, reward in rollouts(options.name, options.concurrency):
+    for label, reward in example.rollouts(options.concurrency):
         shown = label if len(label) <= WIDTH else f"{label[: WIDTH - 1]}…"
         print(f"{reward if isinstance(reward, float) else 'failed':<7} {shown}", flush=True)
         if not isinstance(reward, float):
@@ -54,7 +59,7 @@ def main() -> int:
     solved = sum(reward == 1.0 for reward in rewards)
     print(f"\n{solved} of {len(rewards)} solved in {time.perf_counter() - started:.0f} s")
     if solved == len(rewards):
-        print(f"With a model of your own: examples/{options.name}/README.md and its evaluate.py")
+        print(f"With a model of your own: examples/{example.name}/README.md and its evaluate.py")
     return 0 if rewards and solved == len(rewards) else 1
 
 
@@ -62,24 +67,41 @@ def names() -> list[str]:
     return sorted(file.parent.name for file in HERE.glob("*/oracle.py"))
 
 
-def rollouts(name: str, concurrency: int = 2) -> Iterator[tuple[str, Any]]:
-    """The reward of every shipped task, or what went wrong."""
-    (oracle,) = load(HERE / name, "oracle")
-    tasks = list(oracle.tasks())
-    entries = oracle.entries() if hasattr(oracle, "entries") else [ENTRY]
-    try:
-        environment = oracle.environment() if hasattr(oracle, "environment") else {}
-    except RuntimeError as error:
-        raise SystemExit(f"error: {error}") from None
-    with contextlib.ExitStack() as stack:
-        model_url = stack.enter_context(serve(oracle.reply))
-        if hasattr(oracle, "DIALECT"):
-            model_url = stack.enter_context(translated(model_url))
-        for entry in entries:
-            outcomes = run_tasks(name, entry, tasks, model_url, concurrency, environment)
-            for index, outcome in outcomes:
+class Example:
+    """One that can be run here; RuntimeError says why another cannot, and what to do."""
+
+    def __init__(self, name: str | None) -> None:
+        if name not in names():
+            raise RuntimeError(no_such_example(name))
+        self.name = name
+        (self.oracle,) = load(HERE / name, "oracle")
+        self.tasks = list(self.oracle.tasks())
+        self.entries = self.oracle.entries() if hasattr(self.oracle, "entries") else [ENTRY]
+        environment = getattr(self.oracle, "environment", dict)
+        self.environment: dict[str, str] = environment()
+
+    def rollouts(self, concurrency: int = 2) -> Iterator[tuple[str, Any]]:
+        """The reward of every shipped task, or what went wrong."""
+        with contextlib.ExitStack() as stack:
+            url = stack.enter_context(serve(self.oracle.reply))
+            if hasattr(self.oracle, "DIALECT"):
+                url = stack.enter_context(translated(url))
+            for entry in self.entries:
                 where = "" if entry == ENTRY else f"{entry.removesuffix('_rl_app.py')}: "
-                yield f"{where}{oracle.label(tasks[index])}", outcome
+                for index, outcome in run_tasks(
+                    self.name, entry, self.tasks, url, concurrency, self.environment
+                ):
+                    yield f"{where}{self.oracle.label(self.tasks[index])}", outcome
+
+
+def no_such_example(name: str | None) -> str:
+    choice = "".join(f"\n  make example NAME={each}" for each in names())
+    if name and (HERE / name / "README.md").is_file():
+        return (
+            f"{name} has no tasks to run here: examples/{name}/README.md says what it is for. "
+            f"Those that run on this machine:{choice}"
+        )
+    return f"{f'there is no example {name!r}' if name else 'no example named'}; there are:{choice}"
 
 
 def run_tasks(

@@ -236,6 +236,8 @@ def test_a_rollout_is_accepted_at_once_and_its_result_saved(
     result = store.result()
     session = result.pop("session", SESSION)
     assert session == SESSION
+    timing = result.pop("timing")
+    assert timing["handler_s"] >= timing["reward_s"] == 0.0
     assert result == {
         "status_code": 200,
         "stop_reason": "end_turn",

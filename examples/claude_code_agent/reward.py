@@ -11,15 +11,20 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from claude_code import FENCE
+
 from agentcore_rl_toolkit import RewardFunction
 
 TIMEOUT_S = 20.0
+MAX_BYTES = 1 << 20
 CALL = """
-import importlib, json, sys
+import importlib, json, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 sys.path.insert(0, sys.argv[1])
 asked = json.load(sys.stdin)
 module = importlib.import_module(sys.argv[2])
@@ -43,17 +48,25 @@ class RepoReward(RewardFunction):
             return 0.0
         asked = [[name, arguments] for name, arguments, _ in checks]
         try:
-            done = subprocess.run(
-                [sys.executable, "-I", "-c", CALL, str(folder), repo],
-                input=json.dumps(asked).encode(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={"PATH": os.defpath},
-                cwd=folder.parent,
-                timeout=TIMEOUT_S,
-                check=True,
-            )
-            results = json.loads(done.stdout.splitlines()[-1])
-        except (subprocess.SubprocessError, ValueError, IndexError):
+            results = json.loads(call(folder, repo, json.dumps(asked).encode()))
+        except (subprocess.SubprocessError, ValueError, RecursionError):
             return 0.0
         return float(results == [right for _, _, right in checks])
+
+
+def call(folder: Path, repo: str, asked: bytes) -> bytes:
+    """The last line that the process prints."""
+    command = [sys.executable, "-I", "-c", CALL, str(folder), repo]
+    with tempfile.TemporaryFile() as said:
+        subprocess.run(
+            [sys.executable, "-I", "-c", FENCE, *command],
+            input=asked,
+            stdout=said,
+            stderr=subprocess.DEVNULL,
+            env={"PATH": os.defpath},
+            cwd=folder.parent,
+            timeout=TIMEOUT_S,
+            check=True,
+        )
+        said.seek(0)
+        return said.read(MAX_BYTES).rstrip().rpartition(b"\n")[2]

@@ -18,7 +18,7 @@ app = AgentCoreRLApp()
 def invoke(payload):
     cfg = payload["_rollout"]
     conceal()
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch) / payload["repo"]
         shutil.copytree(REPOS / payload["repo"], folder)
         response = claude(

@@ -37,15 +37,15 @@ AGENTS: dict[str, list[Turn]] = {
     "change-to-cheapest": [
         call("get_reservation", reservation_id="R7KQ"),
         call("search_flights", origin="OSL", destination="LIS", date="2026-03-03"),
-        say("GL105 is the cheapest, at 95. Shall I change to it?"),
+        say("GL105 is the cheapest on 2026-03-03. Shall I change to it?"),
         call("change_flight", reservation_id="R7KQ", flight="GL105"),
         call("get_customer", customer_id="anna_k"),
         call("put_on_record", customer_id="anna_k", amount=225),
-        say("You fly on GL105, and your balance is 225."),
+        say("Amount: 225"),
     ],
     "basic-fare-refused": [
         call("get_reservation", reservation_id="B2XW"),
-        say("B2XW is a basic fare: it cannot be changed."),
+        say("Refused: basic fare"),
         call("transfer_to_human", customer_id="ben_o"),
         say("A colleague will call you."),
     ],
@@ -54,25 +54,25 @@ AGENTS: dict[str, list[Turn]] = {
         call("get_flight", flight="GL220"),
         call("give_voucher", customer_id="chi_l", amount=150),
         call("put_on_record", customer_id="chi_l", amount=150),
-        say("I am sorry. You have a voucher of 150, for three passengers."),
+        say("Amount: 150"),
     ],
     "insured-cancellation": [
         call("get_reservation", reservation_id="D4MN"),
         call("get_flight", flight="GL103"),
         call("cancel_reservation", reservation_id="D4MN"),
         call("put_on_record", customer_id="dora_m", amount=300),
-        say("D4MN is insured and now cancelled. You get back 300."),
+        say("Amount: 300"),
     ],
     "as-many-bags-as-affordable": [
         call("get_customer", customer_id="ben_o"),
         call("add_bags", reservation_id="B2XW", bags=1),
         call("put_on_record", customer_id="ben_o", amount=15),
-        say("One bag is added; 15 remains."),
+        say("Amount: 15"),
     ],
     "only-a-question": [
         call("search_flights", origin="OSL", destination="LIS", date="2026-03-03"),
         call("put_on_record", customer_id="anna_k", amount=150),
-        say("The dearest is GL103, at 150."),
+        say("Amount: 150"),
     ],
 }
 

@@ -1,4 +1,6 @@
-"""The reward of the service agent: the right actions and no others, and what had to be said."""
+"""The reward of the service agent: looked up first, then the right actions and no others, and the
+right answers in the form that the airline's rules give them.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from world import Airline
 
 from agentcore_rl_toolkit import RewardFunction
 
-MAX_NUMBERS = 12
-"""A message with more of them is a list to pick from, not an answer."""
+FORMS = ("Amount:", "Refused:")
+DATE = re.compile(r"\d{4}-\d\d-\d\d")
+AMOUNT = re.compile(r"\b\d{2,}\b")
 
 
 class ServiceReward(RewardFunction):
@@ -27,19 +30,28 @@ class ServiceReward(RewardFunction):
         *,
         airline: Airline | None = None,
         said: Sequence[str] = (),
+        looks: Sequence[Any] = (),
         actions: Sequence[Any] = (),
         outputs: Sequence[str] = (),
         **_: Any,
     ) -> float:
-        if airline is None or not said or same_set(airline.actions) != same_set(actions):
+        if airline is None or not set(same_set(looks)) <= set(same_set(airline.looks)):
             return 0.0
-        if airline.data != expected(actions):
+        if same_set(airline.actions) != same_set(actions) or airline.data != expected(actions):
             return 0.0
-        numbers: set[str] = set()
-        for message in said:
-            found = re.findall(r"\b\d+\b", message.replace(",", ""))
-            numbers |= set(found if len(found) <= MAX_NUMBERS else ())
-        return float(numbers.issuperset(outputs))
+        return float(answers(said) == list(outputs))
+
+
+def answers(said: Sequence[str]) -> list[str] | None:
+    """The messages of a given form, each once; None when an amount is said in another message."""
+    found: list[str] = []
+    for message in said:
+        text = " ".join(message.split()).removesuffix(".")
+        if text.startswith(FORMS):
+            found += [text] if text not in found else []
+        elif AMOUNT.search(DATE.sub("", text.replace(",", ""))):
+            return None
+    return found
 
 
 def same_set(actions: Sequence[Any]) -> list[str]:

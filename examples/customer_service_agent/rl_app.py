@@ -29,9 +29,8 @@ def invoke(payload):
     with OpenAI(**access) as client:
         user_model = payload.get("user_model_id", "user")
         said = converse(agent, Customer(client, user_model, payload["instruction"]))
-    reward = ServiceReward()(
-        airline=airline, said=said, actions=payload["actions"], outputs=payload["outputs"]
-    )
+    right = {name: payload.get(name, ()) for name in ("looks", "actions", "outputs")}
+    reward = ServiceReward()(airline=airline, said=said, **right)
     return {"rewards": reward, "said": said, "metrics": {"exchanges": len(said)}}
 
 

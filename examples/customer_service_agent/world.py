@@ -2,7 +2,8 @@
 
 Tools do what they are told: whether something is allowed is the agent's to know (``POLICY``).
 Every conversation has a database of its own, made by ``Airline()``, and a log of what was done or
-tried to it: a change that was refused, or taken back, is in the log all the same.
+tried to it: a change that was refused, or taken back, is in the log all the same. What was looked
+up before the first change is logged, too.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from collections.abc import Callable
 from typing import Any
 
 POLICY = """You serve the customers of a small airline.
-- Ask for the customer id or the reservation id first, and look things up instead of guessing.
+- Ask for the customer id or the reservation id first.
+- Look up before you act, do not guess: whatever you change, or try to, cannot be taken back.
 - A basic fare cannot be changed. It can be cancelled only with insurance.
 - A flexible fare can be changed to another flight of the same route, and cancelled.
 - A bag costs 30, paid from the customer's balance. At most 3 bags on a reservation.
 - A flight that was cancelled by us earns a voucher of 50 for each passenger, if asked for.
-- What you may not do yourself, you hand to a colleague with transfer_to_human, once.
-- An amount that the customer asks for goes on record with put_on_record, once, before you say it.
-- Say amounts as plain numbers. One thing at a time, and only what the customer wants.
-- Find out first, act then: whatever you change, or try to, cannot be taken back."""
+- A wish that these rules forbid you answer with a message that is only "Refused: basic fare",
+  "Refused: no insurance" or "Refused: too many bags". If the customer insists, you hand over to a
+  colleague with transfer_to_human, once.
+- An amount that the customer asks for goes on record with put_on_record, once; then you answer
+  with a message that is only "Amount: 150", say. No other message has an amount in it.
+- Write days as 2026-03-03. One thing at a time, and only what the customer wants."""
 
 
 def _flight(origin: str, to: str, date: str, price: int, state: str = "on time") -> Any:
@@ -61,6 +65,18 @@ Action = tuple[str, dict[str, Any]]
 Method = Callable[..., str]
 
 
+def looked(method: Method) -> Method:
+    """A tool that changes nothing. What is looked up after a change did not help to decide it."""
+
+    @functools.wraps(method)
+    def call(self: Airline, **arguments: Any) -> str:
+        if not self.actions:
+            self.looks.append((method.__name__, arguments))
+        return method(self, **arguments)
+
+    return call
+
+
 def logged(method: Method) -> Method:
     """A tool that changes the database: the call is in the log before anything happens."""
 
@@ -77,8 +93,10 @@ class Airline:
 
     def __init__(self) -> None:
         self.data: dict[str, Any] = copy.deepcopy(DATA)
+        self.looks: list[Action] = []
         self.actions: list[Action] = []
 
+    @looked
     def get_customer(self, customer_id: str) -> str:
         """Name, balance and vouchers of a customer, and the ids of the reservations.
 
@@ -89,6 +107,7 @@ class Airline:
         booked = [k for k, r in self.data["reservations"].items() if r["customer"] == customer_id]
         return json.dumps({**customer, "reservations": booked})
 
+    @looked
     def get_reservation(self, reservation_id: str) -> str:
         """All of a reservation.
 
@@ -97,6 +116,7 @@ class Airline:
         """
         return json.dumps(self._one("reservations", reservation_id))
 
+    @looked
     def get_flight(self, flight: str) -> str:
         """Route, date, price and state of a flight.
 
@@ -105,6 +125,7 @@ class Airline:
         """
         return json.dumps(self._one("flights", flight))
 
+    @looked
     def search_flights(self, origin: str, destination: str, date: str) -> str:
         """Flights of a route on a day.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -44,12 +45,19 @@ def call(name: str, arguments: dict[str, Any]) -> str:
 
 
 def questions(rows: int, seed: int = 1) -> Iterator[dict[str, Any]]:
+    """None comes again before all have come."""
+    every = [
+        {"prompt": f"What is the stock of {item} worth?", "answer": str(pieces * price)}
+        for item, (pieces, price) in STOCK.items()
+    ] + [
+        {
+            "prompt": f"How many pieces of {one} and {other} are there in all?",
+            "answer": str(STOCK[one][0] + STOCK[other][0]),
+        }
+        for one, other in itertools.combinations(STOCK, 2)
+    ]
     draw = random.Random(seed)
-    for _ in range(rows):
-        item, other = draw.sample(sorted(STOCK), 2)
-        (n, cost), (m, _) = STOCK[item], STOCK[other]
-        if draw.random() < 0.5:
-            yield {"prompt": f"What is the stock of {item} worth?", "answer": str(n * cost)}
-        else:
-            prompt = f"How many pieces of {item} and {other} are there in all?"
-            yield {"prompt": prompt, "answer": str(n + m)}
+    for number in range(rows):
+        if number % len(every) == 0:
+            draw.shuffle(every)
+        yield every[number % len(every)]

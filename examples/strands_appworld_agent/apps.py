@@ -52,7 +52,9 @@ class Phone:
         return [{"account_name": app, "password": word} for app, word in words.items()]
 
     def supervisor_complete_task(self, answer: Any = None) -> Any:
-        """Says that the task is done, with the answer if it asks for one."""
+        """Says that the task is done, with the answer if it asks for one: a text or a number."""
+        if answer is not None and not isinstance(answer, str | int | float):
+            raise AppError("the answer must be one text or one number")
         self.completed, self.answer = True, answer
         return "completed"
 

@@ -19,6 +19,7 @@ PLAYLISTS = ("Run", "Sleep", "Work")
 Data = dict[str, Any]
 Right = tuple[str, Phone]
 """What is asked, and the phone after it was done."""
+Make = Callable[[random.Random, Data], Right]
 
 
 def rows(count: int = 4, seed: int = 1) -> Iterator[Data]:
@@ -26,14 +27,22 @@ def rows(count: int = 4, seed: int = 1) -> Iterator[Data]:
     for number in range(count):
         draw = random.Random(f"{seed}/{number}")
         kind, make = kinds[number % len(kinds)]
-        data = phone(draw)
-        asked, right = make(draw, data)
+        data, asked, right = drawn(draw, make)
         yield {
             "task_id": f"{kind}_{seed}_{number // len(kinds) + 1}",
             "instruction": asked,
             "phone": data,
             "ground_truth": {"answer": right.answer, "changed": changed(data, right.data)},
         }
+
+
+def drawn(draw: random.Random, make: Make) -> tuple[Data, str, Phone]:
+    """Draws until the answer has to be worked out: it is neither 0 nor one transaction's amount."""
+    while True:
+        data = phone(draw)
+        asked, right = make(draw, data)
+        if right.answer not in {0, *(t["amount"] for t in data["transactions"])}:
+            return data, asked, right
 
 
 def changed(before: Data, after: Data) -> Data:
@@ -91,7 +100,7 @@ def loans(draw: random.Random, data: Data) -> Right:
     return asked, right
 
 
-KINDS: dict[str, Callable[[random.Random, Data], Right]] = {
+KINDS: dict[str, Make] = {
     "paid": paid,
     "send": send,
     "song": song,

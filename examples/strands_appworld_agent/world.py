@@ -13,6 +13,7 @@ import ctypes
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,8 @@ from apps import AppError, Phone
 
 TIMEOUT_S = 30.0
 MAX_CHARS = 8000
+MAX_LINE_BYTES = 1 << 20
+"""Of what the interpreter says at once."""
 HERE = Path(__file__).resolve().parent
 PR_SET_DUMPABLE = 4
 
@@ -63,7 +66,7 @@ class SmallWorld:
         self.task = Task(task_id, instruction)
         self.phone = Phone(phone)
         self._answer, self._right = ground_truth["answer"], {**phone, **ground_truth["changed"]}
-        self._folder = tempfile.TemporaryDirectory()
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._child: subprocess.Popen[bytes] | None = None
 
     def execute(self, code: str) -> str:
@@ -73,7 +76,7 @@ class SmallWorld:
             self._write({"code": code})
             while "output" not in (said := self._read(deadline)):
                 self._write(self._reply(said["call"]))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             self._stop()
             return "error: the code ended or broke the interpreter, which starts anew"
         return str(said["output"])[:MAX_CHARS] or "done"
@@ -97,7 +100,7 @@ class SmallWorld:
         try:
             app, name, arguments = call
             return {"result": self.phone.call(str(app), str(name), dict(arguments))}
-        except (AppError, ValueError) as error:
+        except (AppError, ValueError, TypeError) as error:
             return {"error": str(error)}
 
     def _write(self, message: dict[str, Any]) -> None:
@@ -124,8 +127,8 @@ class SmallWorld:
             if not select.select([self._child.stdout], [], [], left)[0]:
                 raise ValueError("too slow")
             piece = os.read(self._child.stdout.fileno(), 65536)
-            if not piece:
-                raise ValueError("it ended")
+            if not piece or len(line) > MAX_LINE_BYTES:
+                raise ValueError("it ended, or does not stop talking")
             line += piece
         return dict(json.loads(line))
 
@@ -133,7 +136,7 @@ class SmallWorld:
         child, self._child = self._child, None
         if child is None:
             return
-        child.kill()
+        os.killpg(child.pid, signal.SIGKILL)  # it leads a group of its own, and is not reaped yet
         for pipe in (child.stdin, child.stdout):
             try:
                 if pipe is not None:

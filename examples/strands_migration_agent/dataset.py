@@ -18,21 +18,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PROJECTS = ("invoice_codec", "plugin_registry", "text_report")
 PROMPT = (
     "Please migrate the Java 8 project in {repo_path} to Java 17. It has {num_tests} test classes."
 )
-
-
-def shipped() -> Iterator[dict[str, Any]]:
-    """The payloads of the three projects that come with the example.
-
-    Each brings the reward's own tests: ``checks`` is not deployed, and they are in no file there.
-    """
-    for name in PROJECTS:
-        folder = HERE / "checks" / name
-        tests = {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*.java")}
-        yield {"prompt": PROMPT, "repo_uri": f"projects/{name}", "held_out": tests}
 
 
 def tasks(source: str) -> Iterator[dict[str, Any]]:

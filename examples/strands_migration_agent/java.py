@@ -1,33 +1,37 @@
-"""Builds a Java project and runs tests on it, with the JDK's own tools or with Maven.
+"""Builds a Java project and asks it questions, with the JDK's own tools or with Maven.
 
-Invariant: of the project only its sources and its build file count. Tests and libraries are the
-``Original``'s, taken before anybody could change them, and a test's word counts only with the
-token that it was given.
+Invariant: of the project only its sources and its build file count; tests and libraries are the
+``Original``'s, taken before anybody could change them. A virtual machine that runs the project's
+code is believed nothing but values: whether they are right is decided here, where it cannot reach.
 """
 
 from __future__ import annotations
 
-import random
-import re
-import secrets
 import shutil
-import subprocess
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import kept
+
 MAJOR = 61
 """Of class files for Java 17."""
-TIMEOUT_S = 600.0
+BUILD_S, PROGRAM_S = 600.0, 60.0
+"""How long a compiler or Maven may take, and a test."""
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "MAVEN_SKIP_RC": "1"}
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 """Small heaps and little optimisation: these programs live for a second."""
-SHADOWS = re.compile(
-    "Boolean|Byte|Character|Class|Exception|Integer|Iterable|Long|Math|Object|Override|Runnable|"
-    "String|StringBuilder|System|Thread|Throwable|IllegalArgumentException"
-)
-"""A class of one of these names in a test's package would be used by the test."""
+
+
+@dataclass
+class HeldOut:
+    """Questions that nothing in the project's folder knows."""
+
+    probe: dict[str, str] = field(default_factory=dict)
+    """Java sources: a ``Probe`` reads questions, each a line, and prints the project's answers."""
+    cases: list[tuple[str, str]] = field(default_factory=list)
+    """Questions and what is right to answer."""
 
 
 @dataclass
@@ -36,12 +40,11 @@ class Original:
 
     tests: dict[str, bytes] = field(default_factory=dict)
     libraries: dict[str, bytes] = field(default_factory=dict)
-    held_out: dict[str, bytes] = field(default_factory=dict)
-    """Tests that are not in the project."""
+    held_out: HeldOut = field(default_factory=HeldOut)
     maven: bool = False
 
     @classmethod
-    def of(cls, folder: Path, held_out: dict[str, bytes] | None = None) -> Original:
+    def of(cls, folder: Path, held_out: HeldOut | None = None) -> Original:
         return cls(
             {
                 str(p.relative_to(folder)): p.read_bytes()
@@ -49,7 +52,7 @@ class Original:
                 for p in _files(folder, pattern)
             },
             {p.name: p.read_bytes() for p in _files(folder, "repository/*.jar")},
-            held_out or {},
+            held_out or HeldOut(),
             (folder / "pom.xml").is_file(),
         )
 
@@ -70,54 +73,48 @@ class Verdict:
 
 
 def judge(folder: Path, original: Original) -> Verdict:
-    with tempfile.TemporaryDirectory(prefix="build-") as scratch:
-        if original.maven:  # as it was: a project does not become Maven's by a file
-            return _maven(folder, original, Path(scratch))
-        return _javac(folder, original, Path(scratch))
+    how = _maven if original.maven else _javac  # as it was: a file makes no project Maven's
+    try:
+        with tempfile.TemporaryDirectory(prefix="build-", ignore_cleanup_errors=True) as scratch:
+            return how(folder, original, Path(scratch))
+    except OSError as error:  # such as a disk that the agent has filled
+        return Verdict(log=str(error))
 
 
 # --- the JDK's own tools ---------------------------------------------------------------------
 
 
 def _javac(folder: Path, original: Original, scratch: Path) -> Verdict:
+    """Built means that the tests fit as well: a project without its classes is none."""
     verdict = Verdict()
     settings = _settings(folder / "build.properties")
     jars = [name for name in settings.get("libraries", "").split() if name in original.libraries]
-    for name in jars:
-        _put(scratch / "lib", {name: original.libraries[name]})
+    _put(scratch / "lib", {name: original.libraries[name] for name in jars})
     classes, tests = scratch / "classes", scratch / "tests"
     path = ":".join([str(classes), *(str(scratch / "lib" / name) for name in jars)])
-    sources = list(_files(folder, "src/main/java/**/*.java"))
-    release = settings.get("release", "8")
-    if not sources or any(map(_shadows, sources)):
-        verdict.log = "no sources, or some that pretend to be Java's own"
+    sources = _files(folder, "src/main/java/**/*.java")
+    if not _compile(sources, classes, path, settings.get("release", "8"), verdict):
         return verdict
-    if not _compile(sources, classes, path, release, verdict):
-        return verdict
-    verdict.built = True
     verdict.majors = {major(file) for file in classes.rglob("*.class")}
-    if not verdict.migrated:
+    if verdict.majors != {MAJOR}:
         verdict.log += f"class files are of version {sorted(verdict.majors)}"
         return verdict
     ours = {name.partition("src/test/java/")[2]: text for name, text in original.tests.items()}
-    ours |= original.held_out
+    ours |= {name: text.encode() for name, text in original.held_out.probe.items()}
     _put(scratch / "test-sources", ours)
-    files = list(_files(scratch / "test-sources", "**/*.java"))
-    if _compile(files, tests, path, "17", verdict):
-        for name in sorted(ours):
-            if name.endswith("Test.java"):
-                _run_test(name.removesuffix(".java").replace("/", "."), f"{tests}:{path}", verdict)
+    files = _files(scratch / "test-sources", "**/*.java")
+    verdict.built = _compile(files, tests, path, "17", verdict)
+    if verdict.built:
+        path = f"{tests}:{path}"
+        _run_tests([name for name in sorted(ours) if name.endswith("Test.java")], path, verdict)
+        _ask(original.held_out, path, verdict)
     return verdict
 
 
-def _shadows(file: Path) -> bool:
-    declared = re.findall(
-        r"(?:class|interface|enum|record)\s+(\w+)", file.read_text(errors="replace")
-    )
-    return any(map(SHADOWS.fullmatch, declared))
-
-
 def _compile(sources: list[Path], into: Path, path: str, release: str, verdict: Verdict) -> bool:
+    if not sources:
+        verdict.log += "there are no sources"
+        return False
     command = ["javac", *(f"-J{option}" for option in QUICK), "-proc:none", "-nowarn"]
     command += ["--release", release, "-cp", path, "-d", str(into), *map(str, sources)]
     code, output = _run(command, into.parent)
@@ -125,14 +122,30 @@ def _compile(sources: list[Path], into: Path, path: str, release: str, verdict: 
     return code == 0
 
 
-def _run_test(name: str, path: str, verdict: Verdict) -> None:
-    """The token goes in through standard input before any code of the project is loaded."""
-    token, seed = secrets.token_hex(16), random.SystemRandom().getrandbits(40)
-    _, output = _run(["java", *QUICK, "-cp", path, name], Path("/"), f"{token} {seed}\n")
-    verdict.log += output.replace(token, "")
-    said = re.search(rf"^{token} passed (\d+) of (\d+)$", output, re.MULTILINE)
-    verdict.passed += int(said[1]) if said else 0
-    verdict.total += int(said[2]) if said else 1
+def _run_tests(names: list[str], path: str, verdict: Verdict) -> None:
+    """The project's own; its code can say that they pass, which answers no question."""
+    for name in names:
+        command = ["java", *QUICK, "-cp", path, _class(name)]
+        code, output = _run(command, Path("/"), timeout_s=PROGRAM_S)
+        verdict.log += output
+        verdict.passed += code == 0
+        verdict.total += 1
+
+
+def _ask(held_out: HeldOut, path: str, verdict: Verdict) -> None:
+    for name in held_out.probe:
+        asked = "".join(f"{n} {question}\n" for n, (question, _) in enumerate(held_out.cases))
+        command = ["java", *QUICK, "-cp", path, _class(name)]
+        _, output = _run(command, Path("/"), asked.encode(), PROGRAM_S)
+        said = dict(line.partition(" ")[::2] for line in output.splitlines())
+        right = [said.get(str(n)) == answer for n, (_, answer) in enumerate(held_out.cases)]
+        verdict.log += f"{sum(right)} of {len(right)} questions answered rightly\n"
+        verdict.passed += sum(right)
+        verdict.total += len(right)
+
+
+def _class(file: str) -> str:
+    return file.removesuffix(".java").replace("/", ".")
 
 
 def major(file: Path) -> int:
@@ -187,21 +200,11 @@ def _put(folder: Path, files: dict[str, bytes]) -> None:
         (folder / name).write_bytes(content)
 
 
-def _run(command: list[str], folder: Path, stdin: str = "") -> tuple[int, str]:
+def _run(
+    command: list[str], folder: Path, stdin: bytes = b"", timeout_s: float = BUILD_S
+) -> tuple[int, str]:
+    if shutil.which(command[0], path=ENV["PATH"]) is None:
+        raise RuntimeError(f"{command[0]} is not installed: the reward needs a JDK 17")
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**ENV, "HOME": str(Path.home())},
-            input=stdin.encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise RuntimeError(f"{command[0]} is not installed: the reward needs a JDK 17") from None
-    except subprocess.TimeoutExpired:
-        return 124, f"{command[0]} took longer than {TIMEOUT_S:g} s\n"
-    return done.returncode, done.stdout.decode(errors="replace")
+    done = kept.run(command, folder, {**ENV, "HOME": str(Path.home())}, timeout_s, stdin)
+    return done.code, done.output

@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 
 import dataset
+from tasks import shipped
 
 
 def main() -> None:
@@ -22,13 +23,14 @@ def main() -> None:
     parser.add_argument(
         "--pack", metavar="TARGET", help="put REPOs into this folder or s3:// prefix"
     )
+    parser.add_argument("--seed", type=int, default=1, help="of the shipped projects' questions")
     parser.add_argument("repos", nargs="*", type=Path, metavar="REPO")
     options = parser.parse_args()
     if options.pack:
         for repo in options.repos:
             print(dataset.pack(repo.resolve(), options.pack, describe(repo)))
         return
-    for task in dataset.tasks(options.source) if options.source else dataset.shipped():
+    for task in dataset.tasks(options.source) if options.source else shipped(options.seed):
         print(json.dumps(task))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import dataset
+from tasks import shipped
 
 Step = tuple[str, dict[str, str]]
 
@@ -138,7 +138,7 @@ STEPS: dict[str, list[Step]] = {
 
 
 def tasks() -> Iterator[dict[str, Any]]:
-    return dataset.shipped()
+    return shipped()
 
 
 def label(task: dict[str, Any]) -> str:

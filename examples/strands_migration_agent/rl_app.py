@@ -31,7 +31,7 @@ def invoke(payload):
     )
     conceal()
     metadata = load_metadata(payload.get("metadata_uri"))
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         workspace = Workspace(load_repo(payload["repo_uri"], Path(scratch)))
         reward = MigrationReward(
             workspace.folder, metadata.get("num_test_cases", 0), payload.get("held_out")

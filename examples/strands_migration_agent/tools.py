@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import kept
+
 HERE = Path(__file__).resolve().parent
-KEEPER = (HERE / "keeper.py").read_text()
-"""In memory from the start: what a command does to the file does not matter."""
 PR_SET_DUMPABLE = 4
 TIMEOUT_S = 300.0
 MAX_CHARS = 12_000
@@ -35,21 +34,10 @@ class Workspace:
         Args:
             command: The command, for instance "sh build.sh".
         """
-        try:
-            done = subprocess.run(
-                [sys.executable, "-I", "-c", KEEPER, str(self.timeout_s), command],
-                cwd=self.folder,
-                env={**SHELL_ENV, "HOME": str(self.folder.parent)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=self.timeout_s + 30,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            self.escaped = True
-            return "error: the command could not be stopped"
-        self.escaped |= done.returncode < 0
-        return f"{shortened(done.stdout.decode(errors='replace'))}\n[exit {done.returncode}]"
+        env = {**SHELL_ENV, "HOME": str(self.folder.parent)}
+        done = kept.run(["/bin/sh", "-c", command], self.folder, env, self.timeout_s)
+        self.escaped |= done.escaped
+        return f"{shortened(done.output)}\n[exit {done.code}]"
 
     def editor(self, command: str, path: str, text: str = "", replace: str = "") -> str:
         """View, write or change a file of the project.

@@ -50,7 +50,7 @@ STEPS: dict[str, list[Step]] = {
         word("data/memo.docx", f"{MEMO}\nLunch is served in the hall."),
     ],
     "1-5": [mail("Ann", "Bob", "Keys", "The keys are in the safe.")],
-    "2-1": [read("excel", "data/sales.xlsx"), mail("Ann", "Bob", "Sales", "In all: 1234")],
+    "2-1": [read("excel", "data/sales.xlsx"), mail("Ann", "Bob", "Sales", "1234")],
     "2-2": [
         ("email_list", {"user": "Ann"}),
         event("Ann", "Fjord", "2026-05-07", "13:00", "14:00"),

@@ -27,7 +27,7 @@ def invoke(payload):
         model_id=cfg["model_id"],
         params=cfg.get("sampling_params"),
     )
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         office = Office(testbed(payload, Path(scratch)))
         reward = OfficeReward(office.testbed)
         tools = [tool(each) for each in office.tools()]

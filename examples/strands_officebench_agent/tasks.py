@@ -1,7 +1,8 @@
 """The self-written tasks with their checks, in OfficeBench's terms.
 
 Names are OfficeBench's, too: ``2-3`` is the third task that needs two programs. Beside its checks
-by keyword each task has exact ones, so that an answer with all candidates in it is a wrong one.
+by keyword each task has exact ones: its text says word for word what is to be written, so that an
+answer with all candidates in it, or one that takes itself back, is a wrong one.
 This file is not deployed (``.dockerignore``): the checks come with the payload.
 """
 
@@ -61,8 +62,9 @@ def calendar(user: str, *events: tuple[str, str, str]) -> Check:
     return check("calendar_is", username=user, events=[list(event) for event in events])
 
 
-def mail(file: str, sender: str, **wanted: Any) -> Check:
-    return check("mail_is", file=file, sender=sender, **wanted)
+def mail(file: str, sender: str, subject: str, *texts: str) -> Check:
+    """The whole text is one of these."""
+    return check("mail_is", file=file, sender=sender, subject=subject, texts=list(texts))
 
 
 SHEET = [("Name", "Score"), ("Ann", "84"), ("Bob", "77")]
@@ -100,15 +102,16 @@ TASKS: dict[str, tuple[str, list[Check]]] = {
         "Write a mail from Ann to Bob with the subject 'Keys' that says: The keys are in the safe.",
         [
             has("email", "Bob", "From: Ann", "Subject: Keys"),
-            mail("emails/Bob/002.eml", "Ann", subject="Keys", texts=["The keys are in the safe."]),
+            mail("emails/Bob/002.eml", "Ann", "Keys", "The keys are in the safe."),
             only("emails/Bob/002.eml"),
         ],
     ),
     "2-1": (
-        "Mail Bob, from Ann, the total of the sales in data/sales.xlsx, and no other number.",
+        "Mail Bob, from Ann, with the subject 'Sales', the total of the sales in data/sales.xlsx: "
+        "only the number, nothing else.",
         [
             has("email", "Bob", "1234"),
-            mail("emails/Bob/002.eml", "Ann", numbers=["1234"]),
+            mail("emails/Bob/002.eml", "Ann", "Sales", "1234", "1,234"),
             only("emails/Bob/002.eml"),
         ],
     ),
@@ -137,11 +140,12 @@ TASKS: dict[str, tuple[str, list[Check]]] = {
     ),
     "3-1": (
         "Put the drill that data/notice.pdf announces into Ann's calendar as 'Fire drill', and "
-        "mail the contact, from Ann, only this: 'Seen: ' and the day as YYYY-MM-DD.",
+        "mail the contact, from Ann, with the subject 'Drill', only this: 'Seen: ' and the day as "
+        "YYYY-MM-DD.",
         [
             calendar("Ann", STAND_UP, ("20260506T100000", "20260506T103000", "Fire drill")),
             has("email", "Carol", "Seen: 2026-05-06"),
-            mail("emails/Carol/001.eml", "Ann", texts=["Seen: 2026-05-06"]),
+            mail("emails/Carol/001.eml", "Ann", "Drill", "Seen: 2026-05-06"),
             free("Ann"),
             only(ANN, "emails/Carol/001.eml"),
         ],
@@ -158,13 +162,13 @@ TASKS: dict[str, tuple[str, list[Check]]] = {
     ),
     "3-3": (
         "Write data/total.docx with one line, 'Total: ' and the total of the sales in "
-        "data/sales.xlsx, make data/total.pdf of it, and mail Ann, from Bob, the name of that PDF, "
-        "nothing else.",
+        "data/sales.xlsx, make data/total.pdf of it, and mail Ann, from Bob, with the subject "
+        "'Total', the name of that PDF, nothing else.",
         [
             check("file_exist", file="data/total.pdf"),
             reads(TOTAL, "Total: 1234"),
             reads("data/total.pdf", "Total: 1234"),
-            mail("emails/Ann/002.eml", "Bob", texts=["data/total.pdf", "total.pdf"]),
+            mail("emails/Ann/002.eml", "Bob", "Total", "data/total.pdf", "total.pdf"),
             only(TOTAL, "data/total.pdf", "emails/Ann/002.eml"),
         ],
     ),

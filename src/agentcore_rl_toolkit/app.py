@@ -41,7 +41,7 @@ from typing import Any, TypeVar
 from bedrock_agentcore.runtime import BedrockAgentCoreApp, RequestContext
 from starlette.responses import JSONResponse, Response
 
-from . import result, rollout
+from . import clock, result, rollout
 from .errors import ConfigError
 from .rehearsal import rehearse
 from .result import Outcome
@@ -294,15 +294,16 @@ def _reset(reference: weakref.ref[AgentCoreRLApp]) -> None:
 
 
 def _outcome(run: _Run, call: Callable[[], Any]) -> Outcome:
-    try:
-        returned = call()
-        if inspect.isawaitable(returned):
-            run.loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(run.loop)
-            returned = run.loop.run_until_complete(returned)
-        return result.success(returned, run.config, run.payload)
-    except BaseException as error:  # noqa: BLE001  (also SystemExit must leave a result)
-        return result.failure(error, run.config, run.payload, own=__file__)
+    with clock.running() as time_of:
+        try:
+            returned = call()
+            if inspect.isawaitable(returned):
+                run.loop = asyncio.new_event_loop()
+                asyncio.set_event_loop(run.loop)
+                returned = run.loop.run_until_complete(returned)
+            return result.success(returned, run.config, run.payload, time_of.read())
+        except BaseException as error:  # noqa: BLE001  (also SystemExit must leave a result)
+            return result.failure(error, run.config, run.payload, __file__, time_of.read())
 
 
 def _is_async(func: Callable[..., Any]) -> bool:

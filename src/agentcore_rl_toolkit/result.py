@@ -46,14 +46,19 @@ class Outcome(NamedTuple):
     """Empty, or what to log."""
 
 
-def success(returned: Any, config: RolloutConfig, payload: Any) -> Outcome:
+def success(
+    returned: Any,
+    config: RolloutConfig,
+    payload: Any,
+    timing: Mapping[str, float] | None = None,
+) -> Outcome:
     """ResultError when it is not a dict or holds a value that has no JSON form."""
     if not isinstance(returned, Mapping):
         raise ResultError(
             f"the handler returned {rollout.a_type(returned)}, not a dict: "
             'return something like {"rewards": 1.0}'
         )
-    whole = rollout.envelope(returned, config, payload)
+    whole = rollout.envelope(returned, config, payload, timing)
     try:
         _check_rewards(returned.get("rewards"))
         body = rollout.dump_result(whole)
@@ -62,7 +67,13 @@ def success(returned: Any, config: RolloutConfig, payload: Any) -> Outcome:
     return Outcome(_without_secrets(body, config, payload), whole["status_code"], "")
 
 
-def failure(error: BaseException, config: RolloutConfig, payload: Any, own: str) -> Outcome:
+def failure(
+    error: BaseException,
+    config: RolloutConfig,
+    payload: Any,
+    own: str,
+    timing: Mapping[str, float] | None = None,
+) -> Outcome:
     """``own`` is the file of the caller, whose frames the traceback leaves out."""
     message = str(error)
     if not isinstance(error, Exception) or isinstance(error, SAY_LITTLE) or not message:
@@ -75,7 +86,7 @@ def failure(error: BaseException, config: RolloutConfig, payload: Any, own: str)
         "traceback": text,
         "failure_kind": _kind(error),
     }
-    whole = rollout.envelope(fields, config, payload)
+    whole = rollout.envelope(fields, config, payload, timing)
     try:
         body = rollout.dump_result(whole)
     except Exception:  # noqa: BLE001  (a payload that json read and cannot write, such as NaN)

@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from .clock import timed
+
 _NUMBER = re.compile(
     r"(?:(?<![\w)])[-+])?"  # in "10-3" it is not a sign
     r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -21,7 +23,15 @@ _MARKED = re.compile(r"####[^\S\n]*([^\n]*)")
 
 
 class RewardFunction(ABC):
-    """Base of every reward: subclass it, name the arguments you need, end with ``**kwargs``."""
+    """Base of every reward: subclass it, name the arguments you need, end with ``**kwargs``.
+
+    In a rollout the time that it takes is told apart from the agent's.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__call__" in vars(cls):
+            cls.__call__ = timed(vars(cls)["__call__"])  # type: ignore[method-assign]
 
     @abstractmethod
     def __call__(self, **kwargs: Any) -> float | list[float]:

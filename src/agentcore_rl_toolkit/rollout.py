@@ -159,11 +159,17 @@ def processing(config: RolloutConfig) -> dict[str, str]:
     }
 
 
-def envelope(result: Mapping[str, Any], config: RolloutConfig, payload: object) -> dict[str, Any]:
+def envelope(
+    result: Mapping[str, Any],
+    config: RolloutConfig,
+    payload: object,
+    timing: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
     """The handler's keys, completed with those that every saved result has."""
     return {
         "status_code": 200,
         "stop_reason": "end_turn",
+        **({} if timing is None else {"timing": dict(timing)}),
         **result,
         "input_id": config.input_id,
         "s3_bucket": config.s3_bucket,

@@ -143,6 +143,16 @@ def test_ctrl_c_ends_what_runs_and_keeps_what_was_measured(tmp_path: Path) -> No
 
 
 def test_the_plan_names_every_benchmark_that_can_be_run() -> None:
-    helpers = {"figures", "live", "peer", "plot", "report", "served", "suite"}
+    helpers = {
+        "browser",
+        "figures",
+        "live",
+        "peer",
+        "plot",
+        "report",
+        "served",
+        "subjects",
+        "suite",
+    }
     scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - helpers
     assert {one.name for one in suite.PLAN} == scripts

@@ -54,6 +54,8 @@ def test_a_rollout_is_shown_with_its_calls_and_its_group(art: Art) -> None:
     assert 'calculator({"expression": "2 + 2"})' in shown
     assert "[rewrite]" in shown
     assert "+1.41" in shown
+    stages = "queue 0.50 s, start 0.25 s, agent 1.00 s, model 2.00 s, reward 0.15 s, store 50.0 ms"
+    assert f"time: {stages}" in shown
     tokens = art("show", "train-000000-0000-0", "--tokens")
     assert "0   -0.1000    0.010     +1.41" in tokens
     assert '"rewards": 1.0' in shown

@@ -50,6 +50,8 @@ async def test_a_group_becomes_rows_with_the_agents_rewards(stand: Make) -> None
         assert rollout.task == 7
         assert rollout.turns == 1
         assert rollout.timings.model_s > 0
+        assert 0 < rollout.timings.reward_s < rollout.timings.agent_s
+        assert rollout.timings.finish_s > 0
         assert rollout.metrics == {"turns": 1.0}
     assert {request["temperature"] for request in made.engine.requests} == {0.5}
     assert {rollout.rollout_id for rollout in made.seen} == {r.rollout_id for r in group}
@@ -199,7 +201,7 @@ async def test_a_record_is_plain_and_holds_every_stage(stand: Make) -> None:
     assert record["reward"] == 1.0
     assert record["tokens"] == len("#### 42")
     assert record["timings"].keys() == {
-        *("queue_s", "start_s", "agent_s", "model_s", "finish_s", "retry_s")
+        *("queue_s", "start_s", "agent_s", "model_s", "reward_s", "finish_s", "retry_s")
     }
 
 

@@ -1,158 +1,109 @@
-"""Debian's chromium, driven through its own protocol: to open a page, ask it, look at it."""
+"""Debian's chromium, driven by Playwright, and a dashboard for it to open.
+
+Playwright's synchronous calls hold an event loop of their own in the thread that makes them, so
+tests of the page are plain functions, and what they look at is served from another thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import itertools
-import json
+import os
 import shutil
-import subprocess
-import tempfile
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import aiohttp
+from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
+
+from agentcore_rl_toolkit.dashboard import DashboardServer
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--remote-debugging-port=0",
-    "--proxy-server=direct://",
-]
-START_S = 60.0
-WAIT_S = 20.0
+NO_CHROMIUM = "no chromium here: make browser"
+WIDE: ViewportSize = {"width": 1280, "height": 800}
+WAIT_MS = 20_000
+VIEWS = ("#/", "#/run/one", "#/run/one/rollout/1", "#/run/one/rollout/1/tokens")
+"""One of each kind, of the run that ``sample.whole`` writes."""
+QUIET = ["--proxy-server=direct://", "--disable-dev-shm-usage", "--no-pings"]
 
-
-class Page:
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self._socket = socket
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self.console: list[str] = []
-        """What the page logged, threw, or was refused by its own policy."""
-        self.requests: list[str] = []
-        self._reading = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        async for message in self._socket:
-            event = json.loads(message.data)
-            if "id" in event:
-                waiting = self._waiting.pop(event["id"])
-                if not waiting.done():  # it may have been given up
-                    waiting.set_result(event)
-            elif event["method"] == "Runtime.exceptionThrown":
-                self.console.append(json.dumps(event["params"]["exceptionDetails"])[:2000])
-            elif event["method"] == "Log.entryAdded":
-                self.console.append(event["params"]["entry"]["text"])
-            elif event["method"] == "Network.requestWillBeSent":
-                self.requests.append(event["params"]["request"]["url"])
-
-    async def send(self, method: str, **params: Any) -> Any:
-        number = next(self._numbers)
-        done = self._waiting[number] = asyncio.get_running_loop().create_future()
-        await self._socket.send_json({"id": number, "method": method, "params": params})
-        answer = await asyncio.wait_for(done, WAIT_S)
-        assert "error" not in answer, answer
-        return answer["result"]
-
-    async def evaluate(self, expression: str) -> Any:
-        answer = await self.send(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
-        )
-        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
-        return answer["result"].get("value")
-
-    async def until(self, expression: str) -> Any:
-        """The first value of the expression that is true."""
-        async with asyncio.timeout(WAIT_S):
-            while not (value := await self.evaluate(expression)):
-                await asyncio.sleep(0.02)
-        return value
-
-    async def open(self, url: str) -> None:
-        """Goes there and waits until the view says that it is shown."""
-        await self.send("Page.navigate", url="about:blank")
-        await self.send("Page.navigate", url=url)
-        wanted = json.dumps("#" + (url.partition("#")[2] or "/"))
-        await self.until(f"document.getElementById('view')?.dataset.ready === {wanted}")
-
-    async def key(self, key: str) -> None:
-        text = {"text": key} if len(key) == 1 else {}
-        await self.send("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
-        await self.send("Input.dispatchKeyEvent", type="keyUp", key=key)
-
-    async def scheme(self, name: str) -> None:
-        features = [{"name": "prefers-color-scheme", "value": name}]
-        await self.send("Emulation.setEmulatedMedia", features=features)
-
-    async def size(self, width: int, height: int) -> None:
-        await self.send(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
-
-    async def screenshot(self, path: Path) -> None:
-        answer = await self.send("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(answer["data"]))
-
-    async def close(self) -> None:
-        await self._socket.close()
-        await self._reading
+expect.set_options(timeout=WAIT_MS)
 
 
 @contextmanager
-def chromium() -> Iterator[str]:
-    """A browser for many pages; gives the address of its protocol."""
-    assert CHROMIUM is not None
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        child = subprocess.Popen(
-            [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={"HOME": profile, "PATH": "/usr/bin:/bin", "TMPDIR": profile},
+def chromium() -> Iterator[Browser]:
+    """A browser for many pages. Its own sandbox does not work for root."""
+    assert CHROMIUM is not None, NO_CHROMIUM
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=QUIET, chromium_sandbox=os.geteuid() != 0
         )
         try:
-            yield f"http://127.0.0.1:{_port(Path(profile) / 'DevToolsActivePort', child)}"
+            yield browser
         finally:
-            child.kill()
-            child.wait()
+            browser.close()
 
 
-@asynccontextmanager
-async def new_page(browser: str) -> AsyncIterator[Page]:
-    """A tab of its own, gone afterwards."""
-    async with aiohttp.ClientSession() as http:
-        async with http.put(f"{browser}/json/new?about:blank") as answer:
-            tab = await answer.json()
-        page = Page(await http.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0))
+class Visitor:
+    """A page of its own, with what it asked for and what it complained about."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._context = browser.new_context(viewport=WIDE, reduced_motion="reduce")
+        self._context.set_default_timeout(WAIT_MS)
+        self.page: Page = self._context.new_page()
+        self.complaints: list[str] = []
+        """What the page logged, threw, or was refused by its own policy."""
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def open(self, url: str) -> Page:
+        """Goes there and waits until the view says that it is shown."""
+        self.page.goto("about:blank")
+        self.page.goto(url)
+        self.shows("#" + (url.partition("#")[2] or "/"))
+        return self.page
+
+    def shows(self, place: str) -> None:
+        expect(self.page.locator("#view")).to_have_attribute("data-ready", place)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def texts(self, selector: str) -> list[str]:
+        return self.page.locator(selector).all_text_contents()
+
+    def close(self) -> None:
+        self._context.close()
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The dashboard of a folder in a thread of its own; gives its address."""
+    urls: list[str] = []
+    ready, ended = threading.Event(), asyncio.Event()
+    loop: list[asyncio.AbstractEventLoop] = []
+
+    async def serve() -> None:
+        loop.append(asyncio.get_running_loop())
+        async with DashboardServer(folder, port=0) as server:
+            urls.append(server.url)
+            ready.set()
+            await ended.wait()
+
+    def run() -> None:
         try:
-            for domain in ("Page", "Runtime", "Log", "Network"):
-                await page.send(f"{domain}.enable")
-            yield page
+            asyncio.run(serve())
         finally:
-            await page.close()
-            async with http.get(f"{browser}/json/close/{tab['id']}"):
-                pass
+            ready.set()
 
-
-def _port(path: Path, child: subprocess.Popen[bytes]) -> int:
-    deadline = time.monotonic() + START_S
-    while not path.exists() or not path.read_text().strip():
-        assert child.poll() is None, "chromium ended before it listened"
-        assert time.monotonic() < deadline, "chromium does not listen"
-        time.sleep(0.02)
-    return int(path.read_text().splitlines()[0])
+    thread = threading.Thread(target=run, name="dashboard")
+    thread.start()
+    ready.wait()
+    assert urls, "the dashboard did not start"
+    try:
+        yield urls[0]
+    finally:
+        loop[0].call_soon_threadsafe(ended.set)
+        thread.join()

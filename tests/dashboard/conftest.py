@@ -5,11 +5,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
 from agentcore_rl_toolkit.dashboard import DashboardServer
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 
 from ..runtime.conftest import Aws
+from .browser import Visitor, chromium, serving
 from .sample import whole
 
 
@@ -26,6 +28,26 @@ def runs(tmp_path: Path) -> Path:
 async def dashboard(runs: Path) -> AsyncIterator[DashboardServer]:
     async with DashboardServer(runs, port=0) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def visitor(browser: Browser) -> Iterator[Visitor]:
+    visitor = Visitor(browser)
+    yield visitor
+    visitor.close()
+
+
+@pytest.fixture
+def url(runs: Path) -> Iterator[str]:
+    """Of a dashboard of those runs, for a browser."""
+    with serving(runs) as url:
+        yield url
 
 
 @pytest.fixture

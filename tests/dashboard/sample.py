@@ -14,6 +14,14 @@ from agentcore_rl_toolkit.trajectory.turn import pack_logprobs
 
 AT = 1_790_000_000.0
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "demo_policy" / "model"
+TIMINGS = {
+    "queue_s": 0.5,
+    "start_s": 0.25,
+    "agent_s": 1.0,
+    "model_s": 2.0,
+    "reward_s": 0.15,
+    "finish_s": 0.05,
+}
 CONFIG = f"""agent: {{path: examples/math}}
 model: {{path: {MODEL}}}
 train: {{steps: 2, scale_by_std: true, success_at: 1.0}}
@@ -103,7 +111,7 @@ class Sample:
             "tokens": count.trained_tokens if count else 0,
             "versions": ["0"],
             "metrics": {},
-            "timings": {"queue_s": 0.5, "start_s": 0.25, "agent_s": 1.0, "model_s": 2.0},
+            "timings": dict(TIMINGS),
         }
         self.out.rollout({**record, **more})
         return rollout_id

@@ -18,7 +18,7 @@ from agentcore_rl_toolkit.dashboard.sums import stages
 from agentcore_rl_toolkit.dashboard.token import token_answer
 from agentcore_rl_toolkit.run.index import RolloutHead
 
-from .sample import AT, Sample, conversation, whole
+from .sample import AT, TIMINGS, Sample, conversation, whole
 
 
 async def get(server: DashboardServer, path: str, status: int = 200) -> Any:
@@ -49,10 +49,23 @@ async def test_where_the_rollouts_went_sums_to_all_of_them(dashboard: DashboardS
     assert run["config"].startswith("agent:")
     assert run["stages"] == {
         "rollouts": 8,
-        "seconds": {"queue_s": 0.5, "start_s": 0.25, "agent_s": 1.0, "model_s": 2.0},
-        "slow": {"queue_s": 0.5, "start_s": 0.25, "agent_s": 1.0, "model_s": 2.0},
-        "slow_whole": 3.75,
+        "seconds": pytest.approx(TIMINGS),
+        "slow": TIMINGS,
+        "slow_whole": pytest.approx(3.95),
     }
+
+
+async def test_each_stage_of_a_rollout_is_told(runs: Path) -> None:
+    """Also of a run from before rewards were told apart: without that stage."""
+    sample = Sample(runs / "old")
+    old = {name: value for name, value in TIMINGS.items() if name != "reward_s"}
+    sample.rollout("train-000000-0000", 0, 1.0, timings=old)
+    sample.close()
+    async with DashboardServer(runs, port=0) as dashboard:
+        assert (await get(dashboard, "runs/one/rollouts/1"))["timings"] == TIMINGS
+        (line,) = (await get(dashboard, "runs/old/timeline"))["rollouts"]
+        assert line["timings"] == old
+        assert (await get(dashboard, "runs/old"))["stages"]["seconds"] == old
 
 
 async def test_each_part_of_where_they_went_can_be_looked_at(dashboard: DashboardServer) -> None:
@@ -175,7 +188,7 @@ async def test_the_time_line_has_the_rollouts_of_one_step(dashboard: DashboardSe
     answer = await get(dashboard, "runs/one/timeline?phase=train&step=0")
     assert (answer["total"], len(answer["rollouts"])) == (6, 6)
     bar = answer["rollouts"][0]
-    assert bar["at"] - bar["begin"] == pytest.approx(bar["seconds"]) == pytest.approx(3.75)
+    assert bar["at"] - bar["begin"] == pytest.approx(bar["seconds"]) == pytest.approx(3.95)
     last = await get(dashboard, "runs/one/timeline")
     assert (last["phase"], last["step"]) == ("train", 1)
     assert {"phase": "eval", "step": 0} in last["steps"]

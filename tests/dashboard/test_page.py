@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import re
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Locator, Page, expect
 
-from agentcore_rl_toolkit.dashboard import DashboardServer
 from agentcore_rl_toolkit.dashboard.page import single_page
 from agentcore_rl_toolkit.dashboard.rollout import RolloutView
 from agentcore_rl_toolkit.dashboard.run import Run
 
-from .browser import CHROMIUM, Page, chromium, new_page
-from .sample import HOSTILE, Sample, Talk, conversation, said, turn, user, whole
+from .browser import CHROMIUM, NO_CHROMIUM, VIEWS, Visitor, serving
+from .sample import AT, HOSTILE, Sample, Talk, conversation, said, turn, user, whole
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium here: apt-get install chromium"
-)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[str]:
-    with chromium() as address:
-        yield address
-
-
-@pytest.fixture
-async def page(browser: str) -> AsyncIterator[Page]:
-    async with new_page(browser) as page:
-        yield page
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 
 
 def open_run(runs: Path, name: str) -> Run:
@@ -38,50 +24,79 @@ def open_run(runs: Path, name: str) -> Run:
     return run
 
 
-async def texts(page: Page, selector: str) -> list[str]:
-    script = f"[...document.querySelectorAll({selector!r})].map((e) => e.textContent)"
-    found: list[str] = await page.evaluate(script)
-    return found
+def in_sight(place: Locator) -> None:
+    """The whole of it, not under what sticks to the top."""
+    expect(place).to_be_in_viewport(ratio=1)
 
 
-async def test_every_view_shows_what_it_promises(dashboard: DashboardServer, page: Page) -> None:
-    await page.open(f"{dashboard.url}/#/")
-    assert await texts(page, "tbody a") == ["one"]
-    assert await texts(page, "tbody .pill") == ["ended"]
+def test_every_view_shows_what_it_promises(url: str, visitor: Visitor) -> None:
+    page = visitor.open(f"{url}/#/")
+    assert visitor.texts("tbody a") == ["one"]
+    assert visitor.texts("tbody .pill") == ["ended"]
 
-    await page.open(f"{dashboard.url}/#/run/one")
-    assert await texts(page, "h1") == ["one"]
-    assert "Reward" in " ".join(await texts(page, ".chart figcaption"))
-    assert (await texts(page, "#where tfoot td"))[-1] == "100.0 %"
-    await page.until("document.querySelectorAll('.timeline svg a').length === 1")
-    assert len(await texts(page, "#rollouts tbody tr")) == 8
-    assert await page.evaluate("document.querySelectorAll('.plot svg path').length") >= 0
+    visitor.open(f"{url}/#/run/one")
+    assert visitor.texts("h1") == ["one"]
+    assert "Reward" in " ".join(visitor.texts(".chart figcaption"))
+    assert visitor.texts("#where tfoot td")[-1] == "100.0 %"
+    expect(page.locator(".timeline svg a")).to_have_count(1)
+    assert len(visitor.texts("#rollouts tbody tr")) == 8
+    assert visitor.texts("#stages tbody td:first-child") == [
+        *("queue", "earlier attempts", "start", "agent", "model", "reward", "store")
+    ]
 
-    await page.open(f"{dashboard.url}/#/run/one/rollout/1")
-    assert await texts(page, ".call b") == ["calculator"]
-    assert await texts(page, ".branch .fork") == ["branch: rewrite"]
-    assert len(await texts(page, "#group tbody tr")) == 4
-    assert "art invoke" in (await texts(page, ".command"))[0]
+    visitor.open(f"{url}/#/run/one/rollout/1")
+    assert visitor.texts(".call b") == ["calculator"]
+    assert visitor.texts(".branch .fork") == ["branch: rewrite"]
+    assert len(visitor.texts("#group tbody tr")) == 4
+    assert "art invoke" in visitor.texts(".command")[0]
+    assert visitor.complaints == []
 
-    await page.open(f"{dashboard.url}/#/run/one/rollout/1/tokens")
-    assert await page.evaluate("document.querySelectorAll('.box .t').length") == 10
-    assert await page.evaluate("document.querySelectorAll('.box .t.on').length") == 5
+
+def test_tokens_are_coloured_by_each_figure_and_explained(url: str, visitor: Visitor) -> None:
+    page = visitor.open(f"{url}/#/run/one/rollout/1/tokens")
+    expect(page.locator(".box .t")).to_have_count(10)
+    expect(page.locator(".box .t.on")).to_have_count(5)
     colours = ("log-probability", "mask", "advantage", "weight version", "entropy")
     for number, name in enumerate(colours, 1):
-        await page.key(str(number))
-        await page.until(f"document.querySelector('.pieces').dataset.colour === {name!r}")
-    assert await page.evaluate("document.querySelectorAll('.box .t.e6').length") == 1
-    await page.key("ArrowRight")
-    assert "0.010 nats" in await page.until("document.querySelector('.inspect dl')?.textContent")
-    await page.key("ArrowRight")
-    await page.key("ArrowLeft")
-    assert "\u22120.1000" in await page.until("document.querySelector('.inspect dl')?.textContent")
-    await page.open(f"{dashboard.url}/#/run/one/rollout/1/tokens?row=1")
-    assert "fork: rewrite" in await texts(page, ".piece .pill")
-    assert page.console == []
+        visitor.press(str(number))
+        expect(page.locator(".pieces")).to_have_attribute("data-colour", name)
+    expect(page.locator(".box .t.e6")).to_have_count(1)
+    visitor.press("ArrowRight")
+    expect(page.locator(".inspect dl")).to_contain_text("0.010 nats")
+    visitor.press("ArrowRight", "ArrowLeft")
+    expect(page.locator(".inspect dl")).to_contain_text("\u22120.1000")
+    page.locator(".box .t.on").nth(3).hover()
+    expect(page.locator(".inspect dl")).to_contain_text("13")
+    visitor.open(f"{url}/#/run/one/rollout/1/tokens?row=1")
+    assert "fork: rewrite" in visitor.texts(".piece .pill")
+    assert visitor.complaints == []
 
 
-async def test_conversation_and_tokens_lead_to_the_same_turn(tmp_path: Path, page: Page) -> None:
+def test_the_strip_above_the_tokens_leads_to_them(url: str, visitor: Visitor) -> None:
+    page = visitor.open(f"{url}/#/run/one/rollout/1/tokens")
+    strip = page.get_by_role("img", name="10 tokens from first to last")
+    wide = strip.evaluate("(e) => e.clientWidth")
+    strip.click(position={"x": wide * 0.45, "y": 10})  # the fifth: the second of those sampled
+    expect(page.locator(".box .t.now")).to_have_attribute("data-i", "4")
+    expect(page.locator(".inspect dl")).to_contain_text("\u22120.2000")
+    ink = "(e) => e.getContext('2d').getImageData(%s * e.width, 4, 1, 1).data[3] > 0"
+    assert strip.evaluate(ink % 0.35), "what was sampled stands high"
+    assert not strip.evaluate(ink % 0.05), "what was given does not"
+
+
+def test_a_step_of_a_curve_shows_its_figures_and_its_rollouts(url: str, visitor: Visitor) -> None:
+    page = visitor.open(f"{url}/#/run/one")
+    plots = page.locator(".plot svg")
+    plots.nth(1).hover()  # tokens a rollout: step 1 is all there is
+    expect(page.locator(".tip").nth(1)).to_contain_text("step 1")
+    expect(page.locator(".plot svg .cursor[visibility=visible]")).to_have_count(plots.count())
+    plots.nth(1).click()
+    expect(page.locator("#rollouts tr.go")).to_have_count(6)
+    expect(page.get_by_label("Step of the time line")).to_have_value("train 0")
+    assert page.url.endswith("?phase=train&step=0")
+
+
+def test_conversation_and_tokens_lead_to_the_same_turn(tmp_path: Path, visitor: Visitor) -> None:
     sample = Sample(tmp_path / "run")
     graph = Talk("train-000000-0000-0")
     messages, ids = [user("begin")], [1]
@@ -91,162 +106,137 @@ async def test_conversation_and_tokens_lead_to_the_same_turn(tmp_path: Path, pag
         ids += [20 + number] * 80 + [2]
     sample.rollout("train-000000-0000", 0, 1.0, graph=graph)
     sample.close()
-    place = """(() => { const { top, bottom } = document.querySelector(%r).getBoundingClientRect();
-      return top >= 0 && bottom <= innerHeight; })()"""
-    async with DashboardServer(tmp_path, port=0) as dashboard:
-        await page.open(f"{dashboard.url}/#/run/run/rollout/0")
-        links = "[...document.querySelectorAll('.answer a')]"
-        await page.evaluate(f"{links}[25].click()")
-        await page.until("document.querySelector('.piece.sampled.here') !== null")
-        assert (await texts(page, ".piece.sampled.here b")) == ["turn 25, sampled"]
-        await page.until(place % ".piece.sampled.here .who")
-        await page.evaluate("document.querySelector('.piece.sampled.here a').click()")
-        await page.until("document.getElementById('view').dataset.ready.includes('rollout/0?turn')")
-        await page.until(place % f"[id='turn-{graph.made[25].turn_id}'] .answer .who")
+    with serving(tmp_path) as url:
+        page = visitor.open(f"{url}/#/run/run/rollout/0")
+        page.locator(".answer a").nth(25).click()
+        here = page.locator(".piece.sampled.here")
+        expect(here.locator("b")).to_have_text(["turn 25, sampled"])
+        in_sight(here.locator(".who"))
+        here.get_by_role("link", name="conversation").click()
+        expect(page.locator("#view")).to_have_attribute("data-ready", re.compile("rollout/0.turn"))
+        in_sight(page.locator(f"[id='turn-{graph.made[25].turn_id}'] .answer .who"))
 
 
-async def test_the_keyboard_reaches_everything(dashboard: DashboardServer, page: Page) -> None:
-    await page.open(f"{dashboard.url}/#/")
-    for key, expected in [
-        ("j", "#/"),
-        ("Enter", "#/run/one"),
-        ("j", "#/run/one"),
-        ("Enter", "#/run/one/rollout/7"),
-        ("t", "#/run/one/rollout/7/tokens"),
-        ("u", "#/run/one/rollout/7"),
-        ("u", "#/run/one"),
-        ("u", "#/"),
-    ]:
-        await page.key(key)
-        await page.until(f"document.getElementById('view').dataset.ready === {expected!r}")
-    await page.key("?")
-    await page.until("document.getElementById('help').open")
-    await page.key("Escape")
-    await page.open(f"{dashboard.url}/#/run/one/rollout/1")
-    await page.key("]")
-    await page.until("location.hash === '#/run/one/rollout/2'")
-
-
-async def test_everything_has_a_name_for_those_who_do_not_see(
-    dashboard: DashboardServer, page: Page
-) -> None:
-    nameless = """[...document.querySelectorAll("a, button, input, select, [role=img], dialog")]
-      .filter((e) => e.checkVisibility() && !(e.textContent.trim() || e.ariaLabel || e.title
-        || e.getAttribute("aria-labelledby"))).map((e) => e.outerHTML)"""
-    for view in ("#/", "#/run/one", "#/run/one/rollout/1", "#/run/one/rollout/1/tokens"):
-        await page.open(f"{dashboard.url}/{view}")
-        assert await page.evaluate(nameless) == []
-        assert await page.evaluate("document.querySelectorAll('h1').length") == 1
-        assert await page.evaluate("document.documentElement.lang") == "en"
-
-
-async def test_a_live_run_is_watched_from_its_start_to_its_end(runs: Path, page: Page) -> None:
+def test_a_live_run_is_watched_from_its_start_to_its_end(runs: Path, visitor: Visitor) -> None:
     sample = Sample(runs / "live")
-    async with DashboardServer(runs, port=0) as dashboard:
-        await page.open(f"{dashboard.url}/#/run/live")
-        await page.until("document.getElementById('status').textContent === 'live'")
-        assert await texts(page, "#rollouts tbody .none") == ["no rollout matches"]
+    with serving(runs) as url:
+        page = visitor.open(f"{url}/#/run/live")
+        expect(page.locator("#status")).to_have_text("live")
+        assert visitor.texts("#rollouts tbody .none") == ["no rollout matches"]
         for step in range(2):
             name = f"train-{step:06d}-0000"
             sample.rollout(name, 0, 1.0, graph=conversation(f"{name}-0"))
-            await page.until(f"document.querySelectorAll('#rollouts tr.go').length === {step + 1}")
+            expect(page.locator("#rollouts tr.go")).to_have_count(step + 1)
             sample.step(step + 1, 0.5 + 0.25 * step)
-            await page.until(
-                f"document.querySelector('.facts dd').textContent === '{step + 1} / 2'"
-            )
-        assert (await texts(page, "#where tfoot td"))[-1] == "100.0 %"
+            expect(page.locator(".facts dd").first).to_have_text(f"{step + 1} / 2")
+        assert visitor.texts("#where tfoot td")[-1] == "100.0 %"
         sample.close()
-        await page.until("document.getElementById('status').textContent === 'ended'")
-        await page.until("document.querySelector('.title .pill').textContent === 'ended'")
-    assert [line for line in page.console if "refused" not in line.lower()] == []
+        expect(page.locator("#status")).to_have_text("ended")
+        expect(page.locator(".title .pill")).to_have_text("ended")
+    assert [line for line in visitor.complaints if "refused" not in line.lower()] == []
 
 
-async def test_looking_at_a_live_run_is_not_disturbed_by_it(runs: Path, page: Page) -> None:
+def test_live_sessions_are_shown_with_their_age_and_memory(
+    runs: Path, deployed: tuple[str, str], visitor: Visitor
+) -> None:
+    runtime, session_id = deployed
+    sample = Sample(runs / "live")
+    sample.out.event({"at": AT, "event": "started", "endpoint_url": runtime})
+    sample.rollout("train-000000-0000", 0, 1.0, session_id=session_id)
+    with serving(runs) as url:
+        page = visitor.open(f"{url}/#/run/live")
+        row = page.get_by_role("row").filter(has_text=session_id)
+        expect(row.locator("td").nth(3)).to_have_text(re.compile(r"^[\d.]+ (ms|s|min)$"))
+        expect(row.locator("td").nth(4)).to_have_text(re.compile(r"^[\d.]+ (kB|MB)$"))
+        page = visitor.open(f"{url}/#/run/live/rollout/0")
+        expect(page.locator("aside")).to_contain_text("hello from the agent")
+        sample.close()
+
+
+def test_looking_at_a_live_run_is_not_disturbed_by_it(runs: Path, visitor: Visitor) -> None:
     """What was opened stays open, the keys' line stays, at each change."""
     sample = Sample(runs / "live")
     sample.rollout("train-000000-0000", 0, 1.0)
-    async with DashboardServer(runs, port=0) as dashboard:
-        await page.open(f"{dashboard.url}/#/run/live")
-        await page.until("document.getElementById('status').textContent === 'live'")
-        await page.evaluate("document.querySelector('details').open = true")
-        await page.evaluate("document.querySelector('#rollouts a').focus()")
-        await page.key("j")
+    with serving(runs) as url:
+        page = visitor.open(f"{url}/#/run/live")
+        expect(page.locator("#status")).to_have_text("live")
+        page.get_by_text("Configuration").click()
+        page.locator("#rollouts a").focus()
+        visitor.press("j")
         sample.rollout("train-000000-0000", 1, 1.0)
-        await page.until("document.querySelectorAll('#rollouts tr.go').length === 2")
-        assert await page.evaluate("document.querySelector('details').open")
-        assert await texts(page, "tr.cursor a") == ["train-000000-0000-0"]
-        focused = await page.evaluate("document.activeElement.textContent")
-        assert focused == "train-000000-0000-0"
+        expect(page.locator("#rollouts tr.go")).to_have_count(2)
+        expect(page.get_by_text("agent: {path: examples/math}")).to_be_visible()
+        assert visitor.texts("tr.cursor a") == ["train-000000-0000-0"]
+        expect(page.locator("#rollouts a", has_text="train-000000-0000-0")).to_be_focused()
         sample.close()
 
 
-async def test_the_list_of_runs_follows_new_and_growing_runs(runs: Path, page: Page) -> None:
-    async with DashboardServer(runs, port=0) as dashboard:
-        await page.open(f"{dashboard.url}/#/")
-        assert await texts(page, "td.name") == ["one"]
+def test_the_list_of_runs_follows_new_and_growing_runs(runs: Path, visitor: Visitor) -> None:
+    with serving(runs) as url:
+        page = visitor.open(f"{url}/#/")
+        assert visitor.texts("td.name") == ["one"]
         sample = Sample(runs / "two")
-        await page.until("document.querySelectorAll('td.name').length === 2")
+        expect(page.locator("td.name")).to_have_count(2)
         sample.step(1, 0.5)
-        await page.until("document.querySelector('tr.go').textContent.includes('0.500')")
+        expect(page.locator("tr.go").first).to_contain_text("0.500")
         sample.close()
-        await page.until("document.querySelectorAll('.pill.ended').length === 2")
+        expect(page.locator(".pill.ended")).to_have_count(2)
 
 
-async def test_what_failed_is_named_marked_and_leads_to_its_rollouts(
-    dashboard: DashboardServer, page: Page
-) -> None:
-    await page.open(f"{dashboard.url}/#/run/one")
-    assert await texts(page, "#failed td") == [
+def test_what_failed_is_named_marked_and_leads_to_its_rollouts(url: str, visitor: Visitor) -> None:
+    page = visitor.open(f"{url}/#/run/one")
+    assert visitor.texts("#failed td") == [
         "1",
         "session_lost",
         "session_lost: it broke",
         "train-000000-0000-3",
     ]
-    assert "session_lost1" in await texts(page, ".chart .key")
-    find = "[...document.querySelectorAll('#where button')].find((b) => b.textContent === %r)"
-    await page.evaluate(find % "session lost" + ".click()")
-    await page.until("document.querySelectorAll('#rollouts tr.go').length === 1")
-    assert await texts(page, "#rollouts .why") == ["session_lost: it broke"]
-    assert "fate=session_lost" in await page.evaluate("location.hash")
-    await page.evaluate(find % "trained" + ".click()")
-    await page.until("document.querySelectorAll('#rollouts tr.go').length === 3")
+    assert "session_lost1" in visitor.texts(".chart .key")
+    page.locator("#where").get_by_role("button", name="session lost").click()
+    expect(page.locator("#rollouts tr.go")).to_have_count(1)
+    assert visitor.texts("#rollouts .why") == ["session_lost: it broke"]
+    assert "fate=session_lost" in page.url
+    page.locator("#where").get_by_role("button", name="trained", exact=True).click()
+    expect(page.locator("#rollouts tr.go")).to_have_count(3)
 
 
-async def test_runs_are_compared_by_every_figure(runs: Path, page: Page) -> None:
+def test_runs_are_compared_by_every_figure(runs: Path, visitor: Visitor) -> None:
     whole(runs / "two").close()
-    async with DashboardServer(runs, port=0) as dashboard:
-        await page.open(f"{dashboard.url}/#/?compare=one,two")
-        titles = [title.strip() for title in await texts(page, ".chart figcaption")]
-        assert titles == [
+    with serving(runs) as url:
+        page = visitor.open(f"{url}/#/")
+        for box in page.get_by_role("checkbox").all():
+            box.check()
+        expect(page.get_by_role("heading", name="Compare 2 runs")).to_be_visible()
+        assert page.url.endswith("compare=two%2Cone") or page.url.endswith("compare=one%2Ctwo")
+        visitor.open(f"{url}/#/?compare=one,two")
+        assert [title.strip() for title in visitor.texts(".chart figcaption")] == [
             "reward",
+            "held-out success",
             "success",
             "tokens a rollout",
             "tokens a second",
             "staleness, steps",
             "failures: session_lost",
-            "held-out success",
         ]
-        labels = await page.evaluate(
-            "[...document.querySelectorAll('.plot svg')].map((e) => e.ariaLabel)"
-        )
-        assert "one from 0.500 to 0.500; two from 0.500 to 0.500" in labels[0]
+        label = page.locator(".plot svg").first.get_attribute("aria-label")
+        assert "one from 0.500 to 0.500; two from 0.500 to 0.500" in str(label)
 
 
-async def test_a_crashed_run_says_what_could_not_be_read(tmp_path: Path, page: Page) -> None:
+def test_a_crashed_run_says_what_could_not_be_read(tmp_path: Path, visitor: Visitor) -> None:
     sample = whole(tmp_path / "crashed")
     sample.close(ended=False)
     with (tmp_path / "crashed" / "rollouts.jsonl").open("ab") as file:
         file.write(b'{"rollout_id": "half')
-    async with DashboardServer(tmp_path, port=0) as dashboard:
-        await page.open(f"{dashboard.url}/#/run/crashed")
-        assert await texts(page, ".title .pill") == ["stopped"]
-        assert "half written" in (await texts(page, ".problems li"))[0]
-        assert len(await texts(page, "#rollouts tr.go")) == 8
+    with serving(tmp_path) as url:
+        visitor.open(f"{url}/#/run/crashed")
+        assert visitor.texts(".title .pill") == ["stopped"]
+        assert "half written" in visitor.texts(".problems li")[0]
+        assert len(visitor.texts("#rollouts tr.go")) == 8
 
 
-async def test_hostile_content_does_nothing(tmp_path: Path, page: Page) -> None:
+def hostile_run(path: Path) -> None:
     """Everywhere that an agent, a model or a data set can write."""
-    sample = Sample(tmp_path / "<img src=x onerror=alert(1)>", config=HOSTILE[0])
+    sample = Sample(path, config=HOSTILE[0])
     evil = "\n".join(HOSTILE)
     for number, text in enumerate(HOSTILE):
         name = f"train-000000-0000-{number}"
@@ -261,58 +251,69 @@ async def test_hostile_content_does_nothing(tmp_path: Path, page: Page) -> None:
     sample.step(1, 0.5, failures={evil: 1})
     sample.out.event({"at": 0.0, "event": evil, "endpoint_url": "http://attacker.invalid"})
     sample.close()
-    async with DashboardServer(tmp_path, port=0) as dashboard:
+
+
+def check_harmless(page: Page) -> None:
+    assert page.evaluate("window.pwned === undefined")
+    expect(page.locator("main img, iframe, style")).to_have_count(0)
+
+
+def test_hostile_content_does_nothing(tmp_path: Path, visitor: Visitor) -> None:
+    run = "<img src=x onerror=alert(1)>"
+    hostile_run(tmp_path / run)
+    with serving(tmp_path) as url:
         name = "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E"
         for n in range(len(HOSTILE)):
-            await page.open(f"{dashboard.url}/#/run/{name}/rollout/{n}")
-            assert HOSTILE[0] in "".join(await texts(page, ".answer .text"))
+            page = visitor.open(f"{url}/#/run/{name}/rollout/{n}")
+            assert HOSTILE[0] in "".join(visitor.texts(".answer .text"))
+            check_harmless(page)
         for view in ("", f"run/{name}", f"run/{name}/rollout/0/tokens"):
-            await page.open(f"{dashboard.url}/#/{view}")
-        assert await page.evaluate("window.pwned === undefined")
-        assert (
-            await page.evaluate("document.querySelectorAll('main img, iframe, style').length") == 0
-        )
-        own = [url for url in page.requests if not url.startswith((dashboard.url, "about:"))]
-    view = RolloutView(open_run(tmp_path, "<img src=x onerror=alert(1)>"), 0)
+            check_harmless(visitor.open(f"{url}/#/{view}"))
+        assert [one for one in visitor.requests if not one.startswith((url, "about:"))] == []
+    assert visitor.complaints == []
+
+
+def test_a_saved_page_with_hostile_content_does_nothing(tmp_path: Path, visitor: Visitor) -> None:
+    run = "<img src=x onerror=alert(1)>"
+    hostile_run(tmp_path / run)
     saved = tmp_path / "saved.html"
-    saved.write_text(single_page(view, evil), encoding="utf-8")
-    await page.open(f"{saved.as_uri()}#/run/{name}/rollout/0")
-    assert HOSTILE[0] in "".join(await texts(page, ".answer .text"))
-    assert await page.evaluate("window.pwned === undefined")
-    assert own == []
-    assert page.console == []
+    saved.write_text(single_page(RolloutView(open_run(tmp_path, run), 0), "\n".join(HOSTILE)))
+    visitor.page.goto(saved.as_uri())
+    expect(visitor.page.locator(".answer .text").last).to_contain_text(HOSTILE[0])
+    assert visitor.page.evaluate("window.pwned === undefined")
+    expect(visitor.page.locator("main img, iframe")).to_have_count(0)
+    assert [one for one in visitor.requests if not one.startswith(("file:", "about:"))] == []
+    assert visitor.complaints == []
 
 
-async def test_a_saved_page_needs_no_server(runs: Path, page: Page) -> None:
+def test_a_saved_page_needs_no_server(runs: Path, visitor: Visitor) -> None:
     saved = runs / "saved.html"
     saved.write_text(single_page(RolloutView(open_run(runs, "one"), 1)), encoding="utf-8")
-    await page.send("Page.navigate", url=saved.as_uri())
-    await page.until("document.getElementById('view')?.dataset.ready === '#/run/one/rollout/1'")
-    assert await texts(page, ".call b") == ["calculator"]
-    assert await texts(page, ".branch .fork") == ["branch: rewrite"]
-    await page.key("t")
-    await page.until("document.querySelectorAll('.box .t').length === 10")
-    await page.open(f"{saved.as_uri()}#/run/one/rollout/1/tokens?row=1")
-    assert "fork: rewrite" in await texts(page, ".piece .pill")
-    await page.open(f"{saved.as_uri()}#/run/one/rollout/2")
-    assert "one rollout only" in (await texts(page, "[role=alert]"))[0]
-    assert [url for url in page.requests if not url.startswith(("file:", "about:"))] == []
-    assert page.console == []
+    page = visitor.page
+    page.goto(saved.as_uri())
+    visitor.shows("#/run/one/rollout/1")
+    assert visitor.texts(".call b") == ["calculator"]
+    assert visitor.texts(".branch .fork") == ["branch: rewrite"]
+    visitor.press("t")
+    expect(page.locator(".box .t")).to_have_count(10)
+    visitor.open(f"{saved.as_uri()}#/run/one/rollout/1/tokens?row=1")
+    assert "fork: rewrite" in visitor.texts(".piece .pill")
+    visitor.open(f"{saved.as_uri()}#/run/one/rollout/2")
+    assert "one rollout only" in visitor.texts("[role=alert]")[0]
+    assert [one for one in visitor.requests if not one.startswith(("file:", "about:"))] == []
+    assert visitor.complaints == []
 
 
-async def test_light_and_dark_follow_the_system(dashboard: DashboardServer, page: Page) -> None:
-    seen = set()
-    for scheme in ("light", "dark"):
-        await page.scheme(scheme)
-        await page.open(f"{dashboard.url}/#/run/one")
-        seen.add(await page.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert seen == {"rgb(255, 255, 255)", "rgb(15, 18, 22)"}
+def test_light_and_dark_follow_the_system(url: str, visitor: Visitor) -> None:
+    visitor.page.emulate_media(color_scheme="light")
+    body = visitor.open(f"{url}/#/run/one").locator("body")
+    expect(body).to_have_css("background-color", "rgb(255, 255, 255)")
+    visitor.page.emulate_media(color_scheme="dark")
+    expect(body).to_have_css("background-color", "rgb(15, 18, 22)")
 
 
-async def test_a_narrow_window_needs_no_sideways_scrolling(
-    dashboard: DashboardServer, page: Page
-) -> None:
-    await page.size(420, 800)
-    for view in ("#/", "#/run/one", "#/run/one/rollout/1", "#/run/one/rollout/1/tokens"):
-        await page.open(f"{dashboard.url}/{view}")
-        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+def test_a_narrow_window_needs_no_sideways_scrolling(url: str, visitor: Visitor) -> None:
+    visitor.page.set_viewport_size({"width": 420, "height": 800})
+    for view in VIEWS:
+        page = visitor.open(f"{url}/{view}")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view

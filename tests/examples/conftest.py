@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agentcore_rl_toolkit.gateway.admin import Finished
+from agentcore_rl_toolkit.runtime.isolation.inside import landlock
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path += [str(EXAMPLES.parent / "tests" / name) for name in ("gateway", "e2e")]
@@ -35,6 +36,11 @@ def load_runner() -> ModuleType:
 @pytest.fixture(scope="session")
 def runner() -> ModuleType:
     return load_runner()
+
+
+def signals_are_scoped() -> None:
+    if landlock.version() < 6:
+        pytest.skip("the kernel's Landlock does not bound signals (Linux 6.12)")
 
 
 class EngineThread:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from . import snoop
-from .conftest import EXAMPLES
+from .conftest import EXAMPLES, signals_are_scoped
 
 FOLDER = EXAMPLES / "strands_appworld_agent"
 APPWORLD = Path.home() / ".cache/agentcore-rl-toolkit/appworld/bin/python"
@@ -59,6 +59,14 @@ def test_another_seed_gives_other_phones_that_the_oracle_solves_too(example: Exa
     assert len({row["task_id"] for row in rows}) == 8
 
 
+def test_no_answer_of_a_drawn_task_is_there_without_work(example: Example) -> None:
+    for seed in range(1, 60):
+        for row in example.tasks.rows(4, seed):
+            answer, changed = row["ground_truth"]["answer"], row["ground_truth"]["changed"]
+            glances = {0, *(t["amount"] for t in row["phone"]["transactions"])}
+            assert answer not in glances if answer is not None else changed
+
+
 CHEATS = {
     "the-world-imported-and-its-checks-replaced": (
         f"import sys; sys.path.insert(0, {str(FOLDER)!r})\n"
@@ -92,7 +100,11 @@ def test_trying_several_answers_or_payments_is_worth_nothing(example: Example) -
     assert example.play(row, *before, code, code)[0] == 0.0, "paid twice"
     row = example.rows["paid"]
     every = f"apis.supervisor.complete_task(answer={list(range(1000))})"
-    assert example.play(row, every)[0] == 0.0
+    reward, (said,) = example.play(row, every)
+    assert reward == 0.0
+    assert "must be one text or one number" in said
+    text = f"apis.supervisor.complete_task(answer={' '.join(map(str, range(1000)))!r})"
+    assert example.play(row, text)[0] == 0.0
 
 
 def test_code_keeps_its_variables_and_sees_its_errors(example: Example) -> None:
@@ -107,6 +119,50 @@ def test_an_interpreter_that_ended_starts_anew(example: Example) -> None:
     _, said = example.play(example.rows["send"], "import os; os._exit(1)", "print('again')")
     assert said[0].startswith("error")
     assert said[1] == "again\n"
+
+
+SPEAK = "import os\nfor fd in range(3, 9):\n    try: os.write(fd, {0})\n    except OSError: pass\n"
+NOISE = {
+    "an-endless-print": "print('x' * 50_000_000)",
+    "an-endless-line-to-the-agent": SPEAK.format("b'x' * 5_000_000"),
+    "a-line-that-nests-too-deep": SPEAK.format("b'[' * 200_000 + b'\\n'"),
+    "all-of-the-memory": "kept = bytearray(40 << 30)",
+    "arguments-of-the-wrong-kind": "apis.music.search_songs(query=5)",
+    "an-answer-that-is-huge": "apis.supervisor.complete_task(answer='9' * 5_000_000)",
+}
+
+
+@pytest.mark.parametrize("noise", NOISE)
+def test_no_noise_disturbs_the_agent(example: Example, noise: str) -> None:
+    reward, said = example.play(example.rows["send"], NOISE[noise], "print('still here')")
+    assert reward == 0.0
+    assert len(said[0]) <= 8000
+    assert said[1] == "still here\n"
+
+
+def test_a_model_s_code_can_neither_end_its_agent_nor_talk_to_it(
+    runner: ModuleType, example: Example
+) -> None:
+    signals_are_scoped()
+    said: list[str] = []
+    codes = [
+        "import os; os.kill(os.getppid(), 9)",
+        "os.kill(-1, 9)",
+        "import socket; socket.create_connection(('127.0.0.2', 8080), 5)",
+        "import time\nfor _ in range(300):\n    if os.fork() == 0: os.setsid(), time.sleep(1000)",
+    ]
+
+    def reply(request: dict[str, Any]) -> tuple[str, list[Any]]:
+        said[:] = [str(m["content"]) for m in request["messages"] if m["role"] == "tool"]
+        here = len(said)
+        return ("", [("execute", {"code": codes[here]})]) if here < len(codes) else ("Hm.", [])
+
+    with runner.serve(reply) as model:
+        rewards = dict(runner.run_tasks(FOLDER.name, "rl_app.py", [example.rows["send"]], model, 1))
+    assert rewards == {0: 0.0}, "a rollout that is trained, not a session that was lost"
+    assert "not permitted" in said[0], said
+    assert "Permission" in said[2], said
+    assert "BlockingIOError" in said[3], "processes without end leave the agent its own"
 
 
 def test_in_a_session_the_ground_truth_is_nowhere_to_be_found(

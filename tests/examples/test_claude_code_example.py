@@ -22,6 +22,7 @@ from .conftest import (
     Missing,
     Say,
     npm_tool,
+    signals_are_scoped,
     trained,
 )
 
@@ -123,6 +124,8 @@ CHEATS = {
     "visible-tests-by-heart": "def split(c, p):\n    return [25] * 4 if p == 4 else [34, 34, 33]\n",
     "results-written-directly": "print('[[25, 25, 25, 25]]')\nraise SystemExit(0)\n",
     "process-ended": "import os\nos._exit(0)\n",
+    "printing-without-end": "while True:\n    print('x' * 100_000)\n",
+    "brackets-without-end": "print('[' * 500_000)\nraise SystemExit(0)\n",
     "an-object-that-equals-everything": (
         "class Any(list):\n    __eq__ = lambda *a: True\ndef split(c, p):\n    return Any()\n"
     ),
@@ -136,3 +139,49 @@ CHEATS = {
 def test_a_cheat_is_worth_nothing(judge: Judge, tmp_path: Path, cheat: str) -> None:
     (tmp_path / "wallet.py").write_text(CHEATS[cheat])
     assert judge(tmp_path, "wallet") == 0.0
+
+
+def test_what_is_judged_cannot_end_the_agent(judge: Judge, tmp_path: Path) -> None:
+    signals_are_scoped()
+    (tmp_path / "wallet.py").write_text(
+        "import os\n"
+        "try:\n    os.kill(os.getppid(), 0)\n"
+        "except PermissionError:\n    open('refused', 'w').close()\n"
+        "def split(cents, people):\n    return []\n"
+    )
+    assert judge(tmp_path, "wallet") == 0.0
+    assert (tmp_path.parent / "refused").exists()
+
+
+ENDS = {
+    "killed-by-its-own-command": ("kill -9 $$", "[stopped by a signal: -9]"),
+    "asked-to-end-by-its-own-command": ("exit 143", "[stopped by a signal: 143]"),
+}
+
+
+def cli(tmp_path: Path, script: str) -> str:
+    command = tmp_path / "claude"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    return str(command)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_command_that_was_ended_is_judged_by_what_it_left(
+    runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    (module,) = runner.load(FOLDER, "claude_code")
+    script, says = ENDS[end]
+    monkeypatch.setenv("CLAUDE_CLI", cli(tmp_path, script))
+    (tmp_path / "repo").mkdir()
+    assert module.claude("p", tmp_path / "repo", "m", "http://127.0.0.1:9", "k") == says
+
+
+def test_a_command_that_fails_fails_the_rollout(
+    runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (module,) = runner.load(FOLDER, "claude_code")
+    monkeypatch.setenv("CLAUDE_CLI", cli(tmp_path, "echo no model; exit 1"))
+    (tmp_path / "repo").mkdir()
+    with pytest.raises(RuntimeError, match="ended with 1: no model"):
+        module.claude("p", tmp_path / "repo", "m", "http://127.0.0.1:9", "k")

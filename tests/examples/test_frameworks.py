@@ -26,3 +26,9 @@ def test_every_question_is_answered(runner: ModuleType, entry: str) -> None:
 def test_every_app_has_its_entry(runner: ModuleType) -> None:
     (oracle,) = runner.load(FOLDER, "oracle")
     assert sorted(oracle.NEEDS) == sorted(file.name for file in FOLDER.glob("*_rl_app.py"))
+
+
+def test_no_question_comes_again_before_all_have_come(runner: ModuleType) -> None:
+    (warehouse,) = runner.load(FOLDER, "warehouse")
+    rows = [row["prompt"] for row in warehouse.questions(30, seed=3)]
+    assert len(set(rows[:15])) == len(set(rows[15:])) == 15

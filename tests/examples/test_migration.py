@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 
 from . import snoop
-from .conftest import EXAMPLES
+from .conftest import EXAMPLES, signals_are_scoped
 
 FOLDER = EXAMPLES / "strands_migration_agent"
 
@@ -27,18 +28,21 @@ if shutil.which("javac") is None:
 
 class Example:
     def __init__(self, runner: ModuleType) -> None:
-        names = ("oracle", "reward", "tools", "dataset", "java")
-        self.oracle, self.reward, self.tools, self.dataset, self.java = runner.load(FOLDER, *names)
+        names = ("oracle", "reward", "tools", "dataset", "java", "tasks")
+        loaded = runner.load(FOLDER, *names)
+        self.oracle, self.reward, self.tools, self.dataset, self.java, self.tasks = loaded
 
     def play(self, project: str, steps: list[Any], scratch: Path) -> float:
         """The reward after the steps, as the app would give it."""
-        row = next(r for r in self.dataset.shipped() if r["repo_uri"].endswith(project))
+        row = next(r for r in self.tasks.shipped() if r["repo_uri"].endswith(project))
         workspace = self.tools.Workspace(self.dataset.load_repo(row["repo_uri"], scratch))
         reward = self.reward.MigrationReward(workspace.folder, held_out=row["held_out"])
         tools = {each.__name__: each for each in workspace.tools()}
         for name, arguments in steps:
             tools[name](**arguments)
-        return float(reward(folder=workspace.folder, escaped=workspace.escaped))
+        worth = float(reward(folder=workspace.folder, escaped=workspace.escaped))
+        print(reward.verdict.log[-2000:])
+        return worth
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +54,13 @@ def sh(command: str) -> tuple[str, dict[str, str]]:
     return "shell", {"command": command}
 
 
+def write(path: str, text: str) -> tuple[str, dict[str, str]]:
+    return "editor", {"command": "write", "path": path, "text": text}
+
+
 @pytest.mark.timeout(300)
 def test_the_oracle_migrates_every_project_on_the_local_runtime(runner: ModuleType) -> None:
-    rewards = dict(runner.rollouts("strands_migration_agent"))
+    rewards = dict(runner.Example("strands_migration_agent").rollouts())
     assert rewards == {
         "projects/invoice_codec": 1.0,
         "projects/plugin_registry": 1.0,
@@ -68,11 +76,70 @@ def test_doing_nothing_is_worth_nothing(example: Example, tmp_path: Path, projec
 REGISTRY, SETTINGS = (f"src/main/java/plugins/{name}.java" for name in ("Registry", "Settings"))
 RAISE = sh("sed -i s/release=8/release=17/ build.properties")
 FAKE = 'static { System.out.println("passed 60 of 60"); System.exit(0); }'
-REWRITE = (
-    "static { System.setOut(new java.io.PrintStream(System.out) { public void println(String s) { "
-    'super.println(s.replaceAll("passed [0-9]+ of ([0-9]+)", "passed $1 of $1")); } }); }'
-)
-SHADOW = "class System { static java.io.PrintStream out = java.lang.System.out; }"
+BY_HEART = """package plugins;
+public final class Registry {
+    private final java.util.List<String> names = new java.util.ArrayList<>();
+    public boolean register(String name) {
+        return names.size() < Settings.limit() && names.add(name);
+    }
+    public java.util.List<String> names() { return java.util.List.of("a", "b"); }
+    public int fingerprint() { return 19391; }
+}
+"""
+BY_HEART_SETTINGS = """package plugins;
+public final class Settings {
+    static int limit = 3;
+    public static int limit() { return limit; }
+    public static void setLimit(int to) { limit = to; }
+}
+"""
+ECHO = """package plugins;
+public final class Registry {
+    static {
+        var in = new java.util.Scanner(System.in);
+        while (in.hasNextLine()) {
+            String[] asked = in.nextLine().split(" ");
+            System.out.println(asked[0] + " " + asked[2]);
+        }
+        Runtime.getRuntime().halt(0);
+    }
+    public boolean register(String name) { return true; }
+    public java.util.List<String> names() { return new java.util.ArrayList<>(); }
+    public int fingerprint() { return 19391; }
+}
+"""
+HIDDEN_SYSTEM = """package plugins;
+class/**/System {
+    static java.io.PrintStream out = java.lang.System.out, err = out;
+    static java.io.InputStream in = java.lang.System.in;
+    static {
+        for (int i = 0; i < 100; i++) {
+            out.println(i + " true");
+            out.println("passed 1 of 1");
+        }
+        Runtime.getRuntime().halt(0);
+    }
+    static void exit(int code) {}
+}
+"""
+DUMP = """package plugins;
+public final class Settings {
+    public static int limit() { return 3; }
+    public static void setLimit(int limit) {
+        try {
+            var file = java.nio.file.Files.createTempDirectory("heap").resolve("a.hprof");
+            java.lang.management.ManagementFactory.getPlatformMXBean(
+                com.sun.management.HotSpotDiagnosticMXBean.class).dumpHeap(file.toString(), false);
+            var seen = new String(java.nio.file.Files.readAllBytes(file), "ISO-8859-1");
+            var words = java.util.regex.Pattern.compile("[ -~]{3,}").matcher(seen);
+            while (words.find())
+                for (int i = 0; i < 3; i++) System.out.println(i + " " + words.group());
+        } catch (Throwable error) {
+        }
+        Runtime.getRuntime().halt(0);
+    }
+}
+"""
 CHEATS = {
     "emptied-tests": [
         RAISE,
@@ -82,40 +149,46 @@ CHEATS = {
         RAISE,
         sh(f"sed -i 's/private Settings() {{}}/{FAKE}/' {SETTINGS}"),
     ],
-    "a-stream-that-counts-better": [
-        RAISE,
-        sh(f"sed -i 's/private Settings() {{}}/{REWRITE}/' {SETTINGS}"),
-    ],
     "forged-class-files": [
         sh("mkdir -p target/classes"),
         sh("printf '\\312\\376\\272\\276\\0\\0\\0=' > target/classes/A.class"),
     ],
-    "a-keeper-killed": [RAISE, sh("(sleep 1; echo) & kill -9 $PPID")],
+    "a-system-of-its-own": [RAISE, write("src/main/java/plugins/Sys.java", HIDDEN_SYSTEM)],
+    "answers-looked-for-in-the-machine-s-memory": [RAISE, write(SETTINGS, DUMP)],
+    "questions-given-back-as-answers": [RAISE, write(REGISTRY, ECHO)],
+    "visible-tests-answered-by-heart": [
+        RAISE,
+        write(REGISTRY, BY_HEART),
+        write(SETTINGS, BY_HEART_SETTINGS),
+    ],
+    "everything-deleted-but-one-class": [
+        RAISE,
+        sh(f"rm {REGISTRY} {SETTINGS}; echo 'class A {{}}' > src/main/java/A.java"),
+    ],
 }
-ON_TOP = {
-    "visible-tests-answered-by-heart": sh(f"sed -i 's/return hash;/return 19391;/' {REGISTRY}"),
-    "shadowed-names": sh(f"echo '{SHADOW}' >> {SETTINGS}"),
-}
-"""Of a right solution: these must take something away from it."""
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_a_cheat_stays_below_one(example: Example, tmp_path: Path, cheat: str) -> None:
-    assert example.play("plugin_registry", CHEATS[cheat], tmp_path) < 1.0
+    assert example.play("plugin_registry", CHEATS[cheat], tmp_path) < 0.6
 
 
-@pytest.mark.parametrize("cheat", ON_TOP)
-def test_a_cheat_spoils_a_solution(example: Example, tmp_path: Path, cheat: str) -> None:
-    steps = [*example.oracle.STEPS["plugin_registry"][:-1], ON_TOP[cheat]]
-    assert example.play("plugin_registry", steps, tmp_path) < 1.0
+def test_a_project_without_its_classes_has_not_been_built(example: Example, tmp_path: Path) -> None:
+    steps = CHEATS["everything-deleted-but-one-class"]
+    assert example.play("plugin_registry", steps, tmp_path) == 0.0
+
+
+def test_a_class_named_like_java_s_own_spoils_nothing(example: Example, tmp_path: Path) -> None:
+    named = write("src/main/java/plugins/Names.java", "package plugins; class Override {}")
+    steps = [*example.oracle.STEPS["plugin_registry"][:-1], named]
+    assert example.play("plugin_registry", steps, tmp_path) == 1.0
 
 
 def test_in_a_session_the_held_out_tests_are_nowhere_to_be_found(
     runner: ModuleType, example: Example
 ) -> None:
-    row = next(example.dataset.shipped())
-    (test,) = row["held_out"].values()
-    marker = next(line.strip() for line in test.splitlines() if len(line) > 60)
+    row = next(example.tasks.shipped())
+    marker = row["held_out"]["cases"][0][1]
     said: list[str] = []
 
     def reply(request: dict[str, Any]) -> tuple[str, list[Any]]:
@@ -134,9 +207,9 @@ def test_in_a_session_the_held_out_tests_are_nowhere_to_be_found(
 
 
 def test_both_evaluation_scripts_report_success(runner: ModuleType, tmp_path: Path) -> None:
-    (dataset,) = runner.load(FOLDER, "dataset")
+    (tasks,) = runner.load(FOLDER, "tasks")
     data = tmp_path / "tasks.jsonl"
-    data.write_text(json.dumps(next(dataset.shipped())))
+    data.write_text(json.dumps(next(tasks.shipped())))
     with (
         runner.serve(lambda request: ("I do nothing.", [])) as model,
         runner.deployed(FOLDER.name) as (url, arn),
@@ -163,11 +236,33 @@ def test_a_command_leaves_nothing_behind(example: Example, tmp_path: Path) -> No
     assert workspace.escaped is False
 
 
+def test_a_command_cannot_end_whoever_started_it(example: Example, tmp_path: Path) -> None:
+    signals_are_scoped()
+    workspace = example.tools.Workspace(tmp_path)
+    said = workspace.shell(f"kill -9 $PPID; kill -0 {os.getpid()}; sleep 9 & kill $!; echo alive")
+    assert said.count("Operation not permitted") == 2
+    assert "alive" in said
+    assert workspace.escaped is False
+
+
+def test_a_command_that_prints_without_end_is_cut_short(example: Example, tmp_path: Path) -> None:
+    said = example.tools.Workspace(tmp_path, timeout_s=10).shell("head -c 300000000 /dev/zero")
+    assert len(said) < 20_000
+
+
 def test_the_editor_stays_in_the_folder(example: Example, tmp_path: Path) -> None:
     workspace = example.tools.Workspace(tmp_path / "project")
     assert "not in the project's folder" in workspace.editor("write", "../x", "text")
     assert "not in the project's folder" in workspace.editor("view", "/etc/passwd")
     assert not (tmp_path / "x").exists()
+
+
+def test_a_disk_that_the_agent_filled_is_worth_nothing(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    original = example.java.Original()
+    assert not example.java.judge(FOLDER / "projects" / "text_report", original).migrated
 
 
 @pytest.fixture
@@ -252,6 +347,6 @@ def test_the_production_app_answers_with_a_patch(
     with runner.serve(reply) as url:
         for variable, value in (("URL", url), ("KEY", "EMPTY"), ("ID", "scripted")):
             monkeypatch.setenv(f"MODEL_{variable}", value)
-        said = app.invoke(next(example.dataset.shipped()))
+        said = app.invoke(next(example.tasks.shipped()))
     assert "-release=8\n+release=17\n" in said["patch"]
     assert "Raised." in said["response"]

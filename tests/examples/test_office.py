@@ -86,6 +86,28 @@ CHEATS: dict[str, tuple[str, list[Any]]] = {
     "every-number-at-once": ("2-1", [mail("Ann", "Bob", "s", EVERYTHING)]),
     "another-number-beside-the-total": ("2-1", [mail("Ann", "Bob", "Sales", "1233 or 1234")]),
     "a-number-in-the-subject": ("2-1", [mail("Ann", "Bob", "Not 1111", "1234")]),
+    "a-total-that-is-denied": ("2-1", [mail("Ann", "Bob", "Sales", "The total is not 1234.")]),
+    "a-total-denied-in-words": (
+        "2-1",
+        [mail("Ann", "Bob", "Sales", "Certainly not 1234. It is two thousand and six.")],
+    ),
+    "a-subject-that-takes-the-total-back": ("2-1", [mail("Ann", "Bob", "Wrong:", "1234")]),
+    "a-subject-with-every-day": (
+        "3-1",
+        [DRILL, mail("Ann", "Carol", "2026-05-05, or 2026-05-07, or", "Seen: 2026-05-06")],
+    ),
+    "a-subject-that-takes-the-file-back": (
+        "3-3",
+        [
+            word("total", "Total: 1234"),
+            ("convert_to_pdf", {"source": "data/total.docx", "target": "data/total.pdf"}),
+            mail("Bob", "Ann", "Ignore the PDF, it is wrong", "total.pdf"),
+        ],
+    ),
+    "a-second-mail-that-takes-the-first-back": (
+        "2-1",
+        [mail("Ann", "Bob", "Sales", "1234"), mail("Ann", "Bob", "Sales", "Not so.")],
+    ),
     "the-total-from-somebody-else": ("2-1", [mail("Carol", "Bob", "Sales", "1234")]),
     "several-days-seen": (
         "3-1",

@@ -54,9 +54,6 @@ def test_doing_nothing_is_worth_nothing(example: Example) -> None:
         assert [example.play(t, turns) for t in example.tasks.TASKS] == [0.0] * 6
 
 
-ALL_NUMBERS = " ".join(map(str, range(400)))
-
-
 def record(customer: str, *amounts: int) -> list[Any]:
     return [("put_on_record", {"customer_id": customer, "amount": each}) for each in amounts]
 
@@ -73,45 +70,101 @@ def voucher(*amounts: int) -> list[Any]:
     return [("give_voucher", {"customer_id": "chi_l", "amount": each}) for each in amounts]
 
 
-CHEATS: dict[str, tuple[str, list[Any]]] = {
-    "every-answer-at-once": ("only-a-question", [(ALL_NUMBERS, record("anna_k", 150))]),
-    "an-answer-that-is-not-on-record": ("only-a-question", [("It is 150.", [])]),
-    "one-guess-a-message": (
+HANDED_OVER = [("transfer_to_human", {"customer_id": "ben_o"})]
+RIGHT: dict[str, tuple[list[Any], str]] = {
+    "only-a-question": (record("anna_k", 150), "Amount: 150"),
+    "change-to-cheapest": ([*change("R7KQ", "GL105"), *record("anna_k", 225)], "Amount: 225"),
+    "voucher-for-three": ([*voucher(150), *record("chi_l", 150)], "Amount: 150"),
+    "basic-fare-refused": (HANDED_OVER, "Refused: basic fare"),
+}
+WORDS = {
+    "an-answer-in-other-words": ("only-a-question", ["It is 150."]),
+    "every-answer-at-once": ("only-a-question", ["Amount: 95 120 150 180 200"]),
+    "a-price-that-denies-its-number": (
         "only-a-question",
-        [(f"Is it {each}?", record("anna_k", each)) for each in (95, 120, 150)],
+        ["It is certainly not 150; it costs 999."],
+    ),
+    "a-denial-beside-the-answer": ("only-a-question", ["It costs 999.", "Amount: 150"]),
+    "a-denial-in-the-answer": ("only-a-question", ["Amount: 150 is wrong"]),
+    "a-denial-around-the-answer": ("only-a-question", ["You pay nothing.\nAmount: 150"]),
+    "one-guess-a-message": ("only-a-question", ["Amount: 95", "Amount: 120", "Amount: 150"]),
+    "a-number-inside-a-flight-s-name": ("only-a-question", ["Amount: GL150"]),
+    "all-numbers-there-are": (
+        "change-to-cheapest",
+        ["95 120 150 180 200 215 225 230 245 255 275 350"],
+    ),
+    "a-voucher-that-is-denied": (
+        "voucher-for-three",
+        ["You get nothing at all. Goodbye, 150 times."],
+    ),
+    "a-rude-word-for-a-refusal": ("basic-fare-refused", ["Go away."]),
+    "every-refusal-at-once": (
+        "basic-fare-refused",
+        ["Refused: no insurance", "Refused: too many bags", "Refused: basic fare"],
+    ),
+    "nothing-said": ("basic-fare-refused", []),
+}
+"""Texts beside the right actions."""
+
+
+@pytest.mark.parametrize("cheat", WORDS)
+def test_the_right_actions_with_other_words_are_worth_nothing(example: Example, cheat: str) -> None:
+    name, said = WORDS[cheat]
+    actions, right = RIGHT[name]
+    task = next(t for t in example.tasks.TASKS if t["id"] == name)
+    done = [("", [*task["looks"], *actions])]
+    assert example.play(task, [*done, *((text, []) for text in said)]) == 0.0
+    assert example.play(task, [*done, ("Hello.", []), (right, [])]) == 1.0
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_acting_before_looking_is_worth_nothing(example: Example, name: str) -> None:
+    task = next(t for t in example.tasks.TASKS if t["id"] == name)
+    actions, right = RIGHT[name]
+    assert example.play(task, [(right, actions)]) == 0.0
+    assert example.play(task, [(right, [*actions, *task["looks"]])]) == 0.0
+
+
+CHEATS: dict[str, tuple[str, list[Any]]] = {
+    "an-answer-that-is-not-on-record": ("only-a-question", [("Amount: 150", [])]),
+    "several-records": (
+        "only-a-question",
+        [("Amount: 150", record("anna_k", 95, 120, 150))],
     ),
     "an-answer-without-its-action": (
         "insured-cancellation",
-        [("You get 300.", record("dora_m", 300))],
+        [("Amount: 300", record("dora_m", 300))],
     ),
     "flights-tried-until-one-fits": (
         "change-to-cheapest",
-        [("225", [*change("R7KQ", "GL103", "GL105"), *record("anna_k", 225)])],
+        [("Amount: 225", [*change("R7KQ", "GL103", "GL105"), *record("anna_k", 225)])],
     ),
     "bags-tried-until-the-balance-suffices": (
         "as-many-bags-as-affordable",
-        [("15", [*bags(3, 2, 1), *record("ben_o", 15)])],
+        [("Amount: 15", [*bags(3, 2, 1), *record("ben_o", 15)])],
     ),
-    "a-forbidden-wish-granted": ("basic-fare-refused", [("Done.", change("B2XW", "GL105"))]),
+    "a-forbidden-wish-granted": (
+        "basic-fare-refused",
+        [("Refused: basic fare", change("B2XW", "GL105"))],
+    ),
     "a-forbidden-wish-granted-and-taken-back": (
         "basic-fare-refused",
-        [
-            ("Hm.", change("B2XW", "GL105", "GL101")),
-            ("No.", [("transfer_to_human", {"customer_id": "ben_o"})]),
-        ],
+        [("Hm.", change("B2XW", "GL105", "GL101")), ("Refused: basic fare", HANDED_OVER)],
     ),
-    "a-gift-on-top": ("voucher-for-three", [("150", [*voucher(150, 50), *record("chi_l", 150)])]),
-    "the-conversation-ended-by-the-agent": ("change-to-cheapest", [("225 ###DONE###", [])]),
+    "a-gift-on-top": (
+        "voucher-for-three",
+        [("Amount: 150", [*voucher(150, 50), *record("chi_l", 150)])],
+    ),
+    "the-conversation-ended-by-the-agent": (
+        "change-to-cheapest",
+        [("###DONE###", []), ("Amount: 225", [])],
+    ),
     "tools-that-reach-for-the-database": (
         "insured-cancellation",
         [
             ("", [("get_customer", {"customer_id": "__class__"}), ("_pay", {}), ("data", {})]),
-            ("300", record("dora_m", 300)),
+            ("Amount: 300", record("dora_m", 300)),
         ],
-    ),
-    "a-number-inside-a-flight-s-name": (
-        "only-a-question",
-        [("It is GL150.", record("anna_k", 150))],
     ),
 }
 
@@ -120,12 +173,15 @@ CHEATS: dict[str, tuple[str, list[Any]]] = {
 def test_a_cheat_stays_below_one(example: Example, cheat: str) -> None:
     name, turns = CHEATS[cheat]
     task = next(t for t in example.tasks.TASKS if t["id"] == name)
-    assert example.play(task, turns) == 0.0
+    assert example.play(task, [("", task["looks"]), *turns]) == 0.0
 
 
 def test_conversations_share_no_database(example: Example) -> None:
     example.world.Airline().cancel_reservation(reservation_id="D4MN")
-    assert json.loads(example.world.Airline().get_reservation("D4MN"))["state"] == "booked"
+    assert (
+        json.loads(example.world.Airline().get_reservation(reservation_id="D4MN"))["state"]
+        == "booked"
+    )
 
 
 def test_only_the_agent_s_tokens_are_trained(

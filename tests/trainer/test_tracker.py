@@ -109,7 +109,9 @@ def rolled(failure: Failure | None = None) -> Rollout:
         failure=failure,
         attempts=2,
         turns=2,
-        timings=Timings(queue_s=1.0, start_s=0.5, agent_s=2.0, model_s=3.0, finish_s=0.25),
+        timings=Timings(
+            queue_s=1.0, start_s=0.5, agent_s=2.0, model_s=3.0, reward_s=0.5, finish_s=0.25
+        ),
         metrics={},
     )
 
@@ -122,12 +124,12 @@ def test_a_rollout_becomes_a_span_with_its_stages_end_to_end() -> None:
     spans.rollout("train", 3, rolled())
     spans.rollout("train", 3, rolled(Failure(FailureKind.TIMEOUT, "too slow")))
     spans._provider.force_flush()
-    stages, whole = kept.get_finished_spans()[:4], kept.get_finished_spans()[4]
-    assert [s.name for s in stages] == ["queue", "start", "agent", "finish"]
+    stages, whole = kept.get_finished_spans()[:6], kept.get_finished_spans()[6]
+    assert [s.name for s in stages] == ["queue", "start", "agent", "model", "reward", "store"]
     assert {s.parent.span_id for s in stages if s.parent} == {whole.context.span_id}
     assert whole.parent is None
     took = [round(((s.end_time or 0) - (s.start_time or 0)) / 1e9, 3) for s in (*stages, whole)]
-    assert took == [1.0, 0.5, 5.0, 0.25, 6.75]
+    assert took == [1.0, 0.5, 2.0, 3.0, 0.5, 0.25, 7.25]
     assert dict(whole.attributes or {})["art.reward"] == 1.0
     failed = kept.get_finished_spans()[-1]
     assert not failed.status.is_ok

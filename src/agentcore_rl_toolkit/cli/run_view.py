@@ -16,10 +16,24 @@ MAX_TOKEN_CHARS = 100
 MAX_RESULT_CHARS = 4000
 TOKEN_HEAD = " place      id turn  log-prob  entropy advantage  text"
 LOG_LINES = 20
+STAGES = {
+    "queue_s": "queue",
+    "retry_s": "earlier attempts",
+    "start_s": "start",
+    "agent_s": "agent",
+    "model_s": "model",
+    "reward_s": "reward",
+    "finish_s": "store",
+}
+"""As the page names them."""
 
 
 def figure(value: Any, form: str = ".3f") -> str:
     return format(value, form) if isinstance(value, int | float) else "-"
+
+
+def seconds(value: float) -> str:
+    return f"{value:.2f} s" if value >= 0.0995 else f"{1000 * value:.1f} ms"
 
 
 def share(value: Any) -> str:
@@ -63,7 +77,7 @@ def print_head(answer: dict[str, Any]) -> None:
         f"{answer['phase']} {answer['step']}  {ended}  {answer['turns']} turns  "
         f"{answer['tokens']} tokens  {answer['seconds']:.2f} s  session {answer['session_id']}"
     )
-    stages = [f"{name.removesuffix('_s')} {value:.2f} s" for name, value in spent(answer)]
+    stages = [f"{name} {seconds(value)}" for name, value in spent(answer)]
     if stages:
         say("time: " + ", ".join(stages), "dim")
     if answer["error"]:
@@ -71,7 +85,9 @@ def print_head(answer: dict[str, Any]) -> None:
 
 
 def spent(answer: dict[str, Any]) -> list[tuple[str, float]]:
-    return [(name, value) for name, value in answer["timings"].items() if value >= 0.005]
+    """By stage, in their order; of a run that was written before a stage was known, the others."""
+    timings = answer["timings"]
+    return [(name, timings[key]) for key, name in STAGES.items() if timings.get(key)]
 
 
 def print_turn(turn: dict[str, Any]) -> None:

@@ -25,6 +25,10 @@ NO_KEY = "EMPTY"
 """The key is in the path of ``base_url``."""
 
 
+MAX_TOLD_S = 1e9
+"""An agent that says more of its time is not believed."""
+
+
 class GatewayLike(Protocol):
     """The slice of ``gateway.Gateway`` that a collector uses."""
 
@@ -96,13 +100,34 @@ async def attempt(
     ended = time.monotonic()
     finished, failure = await _finish(gateway, session_id, setting, failure)
     model_s = finished.model_s if finished is not None else 0.0
-    timings = Timings(
+    worked = stages(result, ended - (accepted or ended), model_s)
+    timings = dataclasses.replace(
+        worked,
         start_s=(accepted or ended) - started,
-        agent_s=max(0.0, ended - accepted - model_s) if accepted is not None else 0.0,
-        model_s=model_s,
-        finish_s=time.monotonic() - ended,
+        finish_s=worked.finish_s + time.monotonic() - ended,
     )
     return Ended(session_id, result, failure, finished, timings)
+
+
+def stages(result: Mapping[str, Any] | None, spent: float, model_s: float) -> Timings:
+    """The time from acceptance to result, as the agent tells it; its word is bounded by ours."""
+    timing = result.get("timing") if isinstance(result, Mapping) else None
+    told = timing if isinstance(timing, Mapping) else {}
+    handler_s = min(spent, _seconds(told.get("handler_s"), spent))
+    own_s = max(0.0, handler_s - model_s)
+    reward_s = min(own_s, _seconds(told.get("reward_s"), 0.0))
+    return Timings(
+        agent_s=own_s - reward_s,
+        model_s=model_s,
+        reward_s=reward_s,
+        finish_s=max(0.0, spent - max(handler_s, model_s)),
+    )
+
+
+def _seconds(value: object, missing: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return missing
+    return float(value) if 0 <= value < MAX_TOLD_S else missing
 
 
 async def _finish(

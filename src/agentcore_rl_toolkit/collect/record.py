@@ -30,11 +30,16 @@ class Timings:
     start_s: float = 0.0
     """From the request until the session has taken the rollout."""
     agent_s: float = 0.0
-    """The agent's own work: until its result was there, less ``model_s``."""
+    """The agent's own work: until its handler returned, less ``model_s`` and ``reward_s``.
+
+    An agent that tells no times has no ``reward_s``, and here also the storing of its result.
+    """
     model_s: float = 0.0
     """Its model calls, as the gateway saw them."""
+    reward_s: float = 0.0
+    """Its ``RewardFunction``; a reward that is a plain function counts as agent."""
     finish_s: float = 0.0
-    """Taking the rows from the gateway and giving them their rewards."""
+    """Storing and fetching the result, taking the rows from the gateway."""
     retry_s: float = 0.0
 
     @property

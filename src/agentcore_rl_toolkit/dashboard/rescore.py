@@ -18,7 +18,7 @@ from .rollout import RolloutView
 from .run import Run
 
 Reward = Callable[..., Any]
-_ENVELOPE = ("payload", "rewards", "s3_bucket", "result_key", "input_id", "status_code")
+_ENVELOPE = ("payload", "rewards", "s3_bucket", "result_key", "input_id", "status_code", "timing")
 
 
 class Rescored(NamedTuple):

@@ -1,8 +1,8 @@
 """Rollouts as OpenTelemetry spans, for those who watch everything else there.
 
 A span a rollout, with one child a stage, made when the rollout is settled: nothing is added to
-what runs. Where they go is OpenTelemetry's own business (``OTEL_EXPORTER_OTLP_ENDPOINT`` and its
-relatives).
+what runs. Agent and model take turns; their spans are the sums, one after the other. Where they go
+is OpenTelemetry's own business (``OTEL_EXPORTER_OTLP_ENDPOINT`` and its relatives).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Spans:
             ("queue", timings.queue_s),
             ("retry", timings.retry_s),
             ("start", timings.start_s),
-            ("agent", timings.agent_s + timings.model_s),
-            ("finish", timings.finish_s),
+            ("agent", timings.agent_s),
+            ("model", timings.model_s),
+            ("reward", timings.reward_s),
+            ("store", timings.finish_s),
         ):
             if seconds > 0:
                 stage = self._tracer.start_span(name, context=inside, start_time=at)
-                if name == "agent":
-                    stage.set_attribute("art.model_s", timings.model_s)
                 at += _ns(seconds)
                 stage.end(at)
         whole.end(at)

@@ -104,6 +104,8 @@ document.addEventListener("click", (event) => {
   if (row && !event.target.closest("a, button, input") && !String(getSelection())) location.hash = row.dataset.href;
 });
 document.getElementById("keys").addEventListener("click", openHelp);
+// The address names the view: the link moves the focus only.
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); view.focus(); });
 if (start && !location.hash) history.replaceState(null, "", start);
 window.addEventListener("hashchange", go);
 go();

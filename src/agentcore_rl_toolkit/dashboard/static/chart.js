@@ -1,28 +1,33 @@
-// Curves as SVG: a few hundred points each, a line of figures under the pointer.
+// Curves as SVG: a few hundred points each. The pointer marks one step in all charts of a page, and
+// their legends say what was measured there.
 
 import { h, s, replace } from "./dom.js";
 import { num, round } from "./format.js";
 
 const LEFT = 44, RIGHT = 10, TOP = 8, BOTTOM = 20;
+const MANY = 16;
 
 // series: [{name, colour (1..13), points: [[x, y]], dots: bool}]; with bars, one stack of them at each x, and sums in the legend.
-export function chart(title, series, { height = 150, format = num, axis = format === num ? round : format, least = null, most = null, x = "step", legend: wanted = true, bars = false } = {}) {
+export function chart(title, series, { height = 150, format = num, axis = format === num ? round : format, least = null, most = null, x = "step", legend: wanted = true, bars = false, raw = false, pick = null } = {}) {
   const shown = series.map((one) => ({ ...one, points: one.points.filter(([, y]) => typeof y === "number") }))
     .filter((one) => one.points.length);
-  const legend = h("div", { class: "legend" }, !wanted ? null : shown.map((one) =>
-    h("span", { class: `key c${one.colour}${one.dots ? " dot" : ""}` }, one.name, h("b", {}, format(bars ? one.points.reduce((sum, [, y]) => sum + y, 0) : one.points.at(-1)[1])))));
+  for (const one of shown) {
+    one.latest = format(bars ? one.points.reduce((sum, [, y]) => sum + y, 0) : one.points.at(-1)[1]);
+    one.figure = h("b", {}, one.latest);
+  }
+  const legend = h("div", { class: "legend" }, !wanted ? null : shown.map((one) => h("span", { class: `key c${one.colour}${one.dots ? " dot" : ""}` }, one.name, one.figure)));
   const plot = h("div", { class: "plot" });
   const figure = h("figure", { class: "chart" }, h("figcaption", {}, title, legend), plot);
   if (!shown.length) {
     plot.append(h("p", { class: "none" }, "no figures yet"));
     return figure;
   }
-  const watcher = new ResizeObserver(() => draw(plot, shown, plot.clientWidth, height, { format, axis, least, most, x, title, bars }));
+  const watcher = new ResizeObserver(() => draw(plot, shown, plot.clientWidth, height, { format, axis, least, most, x, title, bars, raw, pick }));
   watcher.observe(plot);
   return figure;
 }
 
-function draw(plot, series, width, height, { format, axis, least, most, x: xName, title, bars }) {
+function draw(plot, series, width, height, { format, axis, least, most, x: xName, title, bars, raw, pick }) {
   if (width < 80) return;
   const all = series.flatMap((one) => one.points);
   const ends = range(all.map(([x]) => x));
@@ -42,8 +47,10 @@ function draw(plot, series, width, height, { format, axis, least, most, x: xName
   else for (const one of series) {
     const dots = one.dots || one.points.length === 1;
     if (one.points.length > 1) {
-      const path = thin(one.points, width).map(([x, y], i) => `${i ? "L" : "M"}${px(x).toFixed(1)} ${py(y).toFixed(1)}`).join("");
-      image.append(s("path", { class: `line c${one.colour}${one.dots ? " dashed" : ""}`, d: path }));
+      const path = (points) => thin(points, width).map(([x, y], i) => `${i ? "L" : "M"}${px(x).toFixed(1)} ${py(y).toFixed(1)}`).join("");
+      const many = !raw && !one.dots && one.points.length > MANY;
+      image.append(s("path", { class: `line c${one.colour}${one.dots ? " dashed" : many ? " faint" : ""}`, d: path(one.points) }));
+      if (many) image.append(s("path", { class: `line c${one.colour}`, d: path(smooth(one.points)) }));
     }
     if (dots) for (const [x, y] of one.points) image.append(s("circle", { class: `mark c${one.colour}`, cx: px(x), cy: py(y), r: 3 }));
   }
@@ -51,8 +58,40 @@ function draw(plot, series, width, height, { format, axis, least, most, x: xName
   image.append(cursor);
   const tip = h("div", { class: "tip", hidden: true });
   replace(plot, image, tip);
-  plot.onpointermove = (event) => point(event, plot, cursor, tip, series, xs, px, width, format, xName);
-  plot.onpointerleave = () => { tip.hidden = true; cursor.setAttribute("visibility", "hidden"); };
+  plot.mark = (x) => {
+    const inside = x !== null && x >= xs[0] && x <= xs[1];
+    cursor.setAttribute("visibility", inside ? "visible" : "hidden");
+    if (inside) for (const end of ["x1", "x2"]) cursor.setAttribute(end, px(x));
+    for (const one of series) one.figure.textContent = inside ? figureAt(one, x, format, bars) : one.latest;
+  };
+  const beside = () => plot.closest(".charts")?.querySelectorAll(".plot") ?? [plot];
+  const at = (event) => nearest(series.flatMap((one) => one.points), xs[0] + ((event.clientX - plot.getBoundingClientRect().left - LEFT) / (width - LEFT - RIGHT)) * (xs[1] - xs[0]))[0];
+  plot.onpointermove = (event) => {
+    const x = at(event);
+    for (const other of beside()) other.mark?.(x);
+    explain(tip, series, x, px, width, format, xName, pick);
+  };
+  plot.onpointerleave = () => { tip.hidden = true; for (const other of beside()) other.mark?.(null); };
+  plot.onclick = pick ? (event) => pick(at(event)) : null;
+  plot.classList.toggle("pick", pick !== null);
+}
+
+function nearest(points, wanted) {
+  return points.reduce((a, b) => (Math.abs(b[0] - wanted) < Math.abs(a[0] - wanted) ? b : a));
+}
+
+function figureAt(one, x, format, bars) {
+  const found = one.points.find((point) => point[0] === x);
+  return found ? format(found[1]) : bars ? format(0) : "–";
+}
+
+// Each point with its neighbours, so that a trend is seen through the noise of single steps.
+function smooth(points) {
+  const reach = Math.max(2, Math.round(points.length / 24));
+  return points.map(([x], i) => {
+    const near = points.slice(Math.max(0, i - reach), i + reach + 1);
+    return [x, near.reduce((sum, [, y]) => sum + y, 0) / near.length];
+  });
 }
 
 function drawBars(image, series, px, py, room) {
@@ -71,18 +110,12 @@ function sums(series) {
   return [...found.values()];
 }
 
-function point(event, plot, cursor, tip, series, xs, px, width, format, xName) {
-  const at = event.clientX - plot.getBoundingClientRect().left;
-  const wanted = xs[0] + ((at - LEFT) / (width - LEFT - RIGHT)) * (xs[1] - xs[0]);
-  const nearest = (points) => points.reduce((a, b) => (Math.abs(b[0] - wanted) < Math.abs(a[0] - wanted) ? b : a));
-  const x = nearest(series.flatMap((one) => one.points))[0];
-  const rows = series.map((one) => [one, nearest(one.points)]).filter(([, p]) => p[0] === x);
+function explain(tip, series, x, px, width, format, xName, pick) {
+  const rows = series.map((one) => [one, nearest(one.points, x)]).filter(([, p]) => p[0] === x);
   replace(tip, h("div", { class: "muted" }, `${xName} ${num(x)}`),
-    rows.filter(([, p]) => p[1] !== 0 || rows.length < 4).map(([one, p]) => h("div", { class: `key c${one.colour}` }, one.name, h("b", {}, format(p[1])))));
+    rows.filter(([, p]) => p[1] !== 0 || rows.length < 4).map(([one, p]) => h("div", { class: `key c${one.colour}` }, one.name, h("b", {}, format(p[1])))),
+    pick ? h("div", { class: "muted" }, "click: its rollouts") : null);
   tip.hidden = false;
-  cursor.setAttribute("x1", px(x));
-  cursor.setAttribute("x2", px(x));
-  cursor.setAttribute("visibility", "visible");
   const left = px(x) + 12 + tip.offsetWidth > width ? px(x) - 12 - tip.offsetWidth : px(x) + 12;
   tip.style.setProperty("left", `${left}px`);
 }
@@ -134,13 +167,17 @@ function ticks(low, high, wanted) {
   return out;
 }
 
-export function spark(values, width = 96, height = 20) {
+export function spark(values, width = 110, height = 24) {
   const points = values.map((y, x) => [x, y]).filter(([, y]) => typeof y === "number");
   if (points.length < 2) return h("span", { class: "muted" }, "–");
   const [low, high] = range(points.map(([, y]) => y));
-  const path = thin(points, width).map(([x, y], i) =>
-    `${i ? "L" : "M"}${(1 + (x / (values.length - 1)) * (width - 2)).toFixed(1)} ${(height - 2 - ((y - low) / (high - low)) * (height - 4)).toFixed(1)}`).join("");
-  return s("svg", { class: "spark", width, height, "aria-hidden": "true" }, s("path", { class: "line c1", d: path }));
+  const px = (x) => (3 + (x / (values.length - 1)) * (width - 6)).toFixed(1);
+  const py = (y) => (height - 3 - ((y - low) / (high - low)) * (height - 6)).toFixed(1);
+  const curve = (some) => thin(some, width).map(([x, y], i) => `${i ? "L" : "M"}${px(x)} ${py(y)}`).join("");
+  const [x, y] = points.at(-1);
+  const path = curve(points.length > MANY ? smooth(points) : points);
+  return s("svg", { class: "spark c1", width, height, "aria-hidden": "true" }, s("path", { class: "area", d: `${path}L${px(x)} ${height}L${px(points[0][0])} ${height}Z` }),
+    s("path", { class: "line", d: path }), s("circle", { class: "mark", cx: px(x), cy: py(y), r: 2.5 }));
 }
 
 // parts: [{name, value, colour, text}]; widths are shares of the sum.

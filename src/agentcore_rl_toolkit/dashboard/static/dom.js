@@ -66,6 +66,11 @@ export function pill(text, kind = "") {
   return h("span", { class: `pill ${kind}` }, text);
 }
 
+// How far: a thin line, for eyes only, beside the figures that say it.
+export function meter(share, kind = "") {
+  return h("span", { class: "meter", "aria-hidden": "true" }, h("span", { class: `done ${kind}`, style: { width: `${(100 * Math.max(0, Math.min(1, share || 0))).toFixed(1)}%` } }));
+}
+
 export function section(title, aside, ...children) {
   return h("section", {}, h("div", { class: "bar" }, h("h2", {}, title), h("div", { class: "grow" }), aside), children);
 }

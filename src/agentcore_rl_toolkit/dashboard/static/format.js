@@ -21,7 +21,8 @@ export function round(value) {
 
 export function signed(value, digits = 2) {
   if (value === null || value === undefined) return "–";
-  return (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(digits);
+  const text = Math.abs(value).toFixed(digits);
+  return (Number(text) === 0 ? "" : value > 0 ? "+" : "−") + text;
 }
 
 export function percent(value, digits = 1) {
@@ -71,13 +72,9 @@ export function fateName(name) {
   return Object.hasOwn(FATES, name) ? FATES[name] : name;
 }
 
-export function heldOut(run) {
-  return run.evals > 1 ? `${percent(run.first_success)} → ${percent(run.last_success)}` : percent(run.last_success);
-}
-
-export const STAGES = ["queue_s", "retry_s", "start_s", "agent_s", "model_s", "finish_s"];
+export const STAGES = ["queue_s", "retry_s", "start_s", "agent_s", "model_s", "reward_s", "finish_s"];
 export const STAGE_NAMES = {
-  queue_s: "queue", retry_s: "earlier attempts", start_s: "start", agent_s: "agent", model_s: "model", finish_s: "reward, store",
+  queue_s: "queue", retry_s: "earlier attempts", start_s: "start", agent_s: "agent", model_s: "model", reward_s: "reward", finish_s: "store",
 };
 // Red is kept for what failed.
-export const STAGE_COLOURS = { queue_s: 7, retry_s: 2, start_s: 3, agent_s: 4, model_s: 1, finish_s: 6 };
+export const STAGE_COLOURS = { queue_s: 7, retry_s: 2, start_s: 3, agent_s: 4, model_s: 1, reward_s: 10, finish_s: 6 };

@@ -8,11 +8,11 @@ import { problems } from "./run.js";
 import { outcome } from "./table.js";
 
 export async function rolloutView(view, { run, n, leave }) {
-  const data = await get(runPath(run, "rollouts", n));
+  const [data, { log }] = await Promise.all([get(runPath(run, "rollouts", n)), get(runPath(run, "rollouts", n, "log")).catch(() => ({ log: null }))]);
   const here = `#/run/${encodeURIComponent(run)}/rollout/${data.n}`;
   put(view, title(data, here, "conversation"), problems(data.problems), data.error ? h("p", { class: "error" }, data.error) : null,
     data.alarm ? h("p", { class: "warn" }, data.alarm) : null,
-    h("div", { class: "split" }, h("div", { class: "talk", id: "talk" }, conversation(data, here)), h("aside", {}, await sides(run, data))));
+    h("div", { class: "split" }, h("div", { class: "talk", id: "talk" }, conversation(data, here)), h("aside", {}, sides(run, data, log))));
   leave(siblings(run, data, ""));
 }
 
@@ -93,18 +93,17 @@ function pretty(text) {
   }
 }
 
-async function sides(run, data) {
+function sides(run, data, log) {
   const base = `/api/${runPath(run, "rollouts", data.n)}`;
-  const { log } = await get(runPath(run, "rollouts", data.n, "log")).catch(() => ({ log: null }));
   const own = data.group.find((one) => one.n === data.n);
-  const facts = [["reward", num(data.reward)], ["advantage", signed(own?.advantage)], ["phase, step", `${data.phase} ${num(data.step)}`], ["turns", num(data.turns)], ["tokens sampled", num(data.tokens)], ["rows", num(data.row_list.length)],
-    ["attempts", num(data.attempts)], ["weights", (data.versions ?? []).join(", ") || "–"], ["ended", when(data.at)], ["drift", `${num(data.drift.stitched ?? 0)} stitched, ${num(data.drift.forked ?? 0)} forked`]];
+  const facts = [["reward", fixed(data.reward)], ["advantage", signed(own?.advantage)], ["phase, step", `${data.phase} ${num(data.step)}`], ["turns", num(data.turns)], ["tokens sampled", num(data.tokens)], ["rows", num(data.row_list.length)],
+    ["attempts", num(data.attempts)], ["weights", (data.versions ?? []).join(", ") || "–"], ["ended", when(data.at)], ["token drift", drifted(data.drift)]];
   const parts = STAGES.map((name) => ({ name: STAGE_NAMES[name], value: data.timings[name] ?? 0, colour: STAGE_COLOURS[name], text: seconds(data.timings[name] ?? 0) }));
   return [
     h("table", { class: "figures pairs" }, h("tbody", {}, facts.map(([name, value]) => h("tr", {}, h("td", { class: "muted" }, name), h("td", { class: "n" }, value))))),
     section("Time", h("span", { class: "muted" }, seconds(data.seconds)), stack(parts, "Time by stage"),
       h("div", { class: "legend" }, parts.filter((part) => part.value > 0).map((part) => h("span", { class: `key c${part.colour}` }, part.name, h("b", {}, part.text)))), calls(data)),
-    section("Group", h("span", { class: "muted" }, `${data.group.length} rollout${data.group.length > 1 ? "s" : ""} of this task`), group(run, data)),
+    section("Group", h("span", { class: "muted" }, `${data.group.length} rollout${data.group.length > 1 ? "s" : ""} of this task${equal(data.group) ? ", equal rewards: teaches nothing" : ""}`), group(run, data)),
     data.rerun ? section("Run again", copyButton(data.rerun), h("pre", { class: "command" }, data.rerun)) : null,
     section("Result", start ? null : [h("a", { class: "small", href: `${base}/page`, download: "" }, "save page"), " ", h("a", { class: "small", href: `${base}/export`, download: "" }, "export all")], data.result === null ? h("p", { class: "none" }, "none was kept") : h("pre", {}, JSON.stringify(data.result, null, 2))),
     section("Agent's log", null, log === null ? h("p", { class: "none" }, "neither the run folder nor a runtime has it") : h("pre", {}, log || "it printed nothing")),
@@ -122,6 +121,15 @@ function calls(data) {
     return s("rect", { class: turn.error ? "fill bad" : "fill c1", x: `${from}%`, width: `${Math.max(0.4, share(turn.started + (turn.total_s ?? 0)) - from)}%`, y: 2, height: 10 },
       s("title", {}, `turn ${turn.seq}: ${seconds(turn.total_s)}, from ${seconds(turn.started - begin)} on`));
   })));
+}
+
+function equal(group) {
+  return group.length > 1 && new Set(group.map((one) => one.reward)).size === 1;
+}
+
+// Prompts that came back as other ids than were sampled: mended in place, or made a row of their own.
+function drifted({ stitched = 0, forked = 0 }) {
+  return stitched + forked ? `${num(stitched)} stitched, ${num(forked)} forked` : "none";
 }
 
 function group(run, data) {

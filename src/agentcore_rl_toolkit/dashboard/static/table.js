@@ -1,10 +1,11 @@
 // The rollouts of a run: filtered and sorted by the server, a page at a time.
 
 import { get, runPath } from "./api.js";
+import { stack } from "./chart.js";
 import { h, pill, replace, replaceRows, section } from "./dom.js";
-import { FATES, fateName, fixed, KINDS, num, seconds } from "./format.js";
+import { FATES, fateName, fixed, KINDS, num, seconds, STAGE_COLOURS, STAGE_NAMES, STAGES } from "./format.js";
 
-const COLUMNS = [["rollout_id", "rollout"], ["step", "step", "n"], ["", "outcome"], ["reward", "reward", "n"], ["turns", "turns", "n"], ["tokens", "tokens", "n"], ["", "tries", "n"], ["seconds", "time", "n"]];
+const COLUMNS = [["rollout_id", "rollout"], ["step", "step", "n"], ["", "outcome"], ["reward", "reward", "n"], ["turns", "turns", "n"], ["tokens", "tokens", "n"], ["", "tries", "n"], ["seconds", "time", "n"], ["", "", "bars"]];
 const OUTCOMES = ["", "solved", "unsolved", "failed", ...KINDS];
 const PAGE = 100;
 
@@ -14,14 +15,14 @@ export function rolloutTable(run, phases, query) {
   const heads = h("tr");
   const count = h("span", { class: "muted" });
   const more = h("button", { type: "button", class: "small", onclick: () => { asked.limit = Math.min(1000, asked.limit + 2 * PAGE); load(); } }, "more");
-  const selects = {};
+  const fields = {};
   const choice = (name, values, label, shown = (value) => value) => {
-    const select = selects[name] = h("select", { "aria-label": label, onchange: () => { asked[name] = select.value; changed(); } },
+    const select = fields[name] = h("select", { "aria-label": label, onchange: () => { asked[name] = select.value; changed(); } },
       values.map((value) => h("option", { value, selected: value === asked[name] }, value ? shown(value) : label)));
     return select;
   };
   const input = (name, attributes) => {
-    const field = h("input", { ...attributes, value: asked[name], oninput: () => { asked[name] = field.value; changed(); } });
+    const field = fields[name] = h("input", { ...attributes, value: asked[name], oninput: () => { asked[name] = field.value; changed(); } });
     return field;
   };
   const changed = () => {
@@ -36,8 +37,9 @@ export function rolloutTable(run, phases, query) {
     if (turn !== latest) return;
     replace(heads, COLUMNS.map(([name, label, kind]) => h("th", { class: kind ?? "", scope: "col", "aria-sort": order(name, asked.sort) },
       name ? h("button", { type: "button", class: "sort", onclick: () => { asked.sort = asked.sort === `-${name}` ? name : `-${name}`; changed(); } }, label, arrow(name, asked.sort)) : label)));
-    replaceRows(body, found.rollouts.map((one) => row(run, one)));
-    if (!found.rollouts.length) replace(body, h("tr", {}, h("td", { colspan: 8, class: "none" }, "no rollout matches")));
+    const longest = Math.max(...found.rollouts.map((one) => one.seconds), 0);
+    replaceRows(body, found.rollouts.map((one) => row(run, one, longest)));
+    if (!found.rollouts.length) replace(body, h("tr", {}, h("td", { colspan: 9, class: "none" }, "no rollout matches")));
     count.textContent = `${num(found.rollouts.length)} of ${num(found.total)}`;
     more.hidden = found.rollouts.length >= found.total || asked.limit >= 1000;
   }
@@ -46,12 +48,11 @@ export function rolloutTable(run, phases, query) {
     input("text", { type: "search", placeholder: "id contains", "aria-label": "Id contains", id: "filter" }));
   const element = section("Rollouts", tools, h("div", { class: "scroll" }, h("table", { class: "list", id: "rollouts" }, h("thead", {}, heads), body)), more);
   // From elsewhere on the page: these filters and no others.
-  const choose = (filters) => {
+  const choose = (filters, scroll = true) => {
     Object.assign(asked, { phase: "", step: "", outcome: "", fate: "", text: "" }, filters);
-    for (const [name, select] of Object.entries(selects)) select.value = asked[name];
-    for (const field of element.querySelectorAll(".tools input")) field.value = "";
+    for (const [name, field] of Object.entries(fields)) field.value = asked[name];
     changed();
-    element.scrollIntoView({ block: "start" });
+    if (scroll) element.scrollIntoView({ block: "start" });
   };
   return { element, load, choose };
 }
@@ -72,8 +73,16 @@ export function outcome(one) {
   return pill(one.solved ? "solved" : "unsolved", one.solved ? "good" : "");
 }
 
-function row(run, one) {
+// As long as its share of the longest in the table.
+function bars(one, longest) {
+  const parts = STAGES.map((name) => ({ name: STAGE_NAMES[name], value: one.timings[name] ?? 0, colour: STAGE_COLOURS[name], text: seconds(one.timings[name] ?? 0) }));
+  const element = stack(parts, `${one.rollout_id}: time by stage`);
+  element.style.setProperty("width", `${(100 * (one.seconds / longest || 0)).toFixed(1)}%`);
+  return element;
+}
+
+function row(run, one, longest) {
   const href = `#/run/${encodeURIComponent(run)}/rollout/${one.n}`;
   return h("tr", { class: "go", data: { href } }, h("td", {}, h("a", { href }, one.rollout_id || `number ${one.n}`)), h("td", { class: "n" }, num(one.step)), h("td", { class: "what" }, outcome(one), one.failure && one.error ? h("span", { class: "why muted", title: one.error }, one.error) : null),
-    h("td", { class: "n" }, fixed(one.reward)), h("td", { class: "n" }, num(one.turns)), h("td", { class: "n" }, num(one.tokens)), h("td", { class: "n" }, num(one.attempts)), h("td", { class: "n" }, seconds(one.seconds)));
+    h("td", { class: "n" }, fixed(one.reward)), h("td", { class: "n" }, num(one.turns)), h("td", { class: "n" }, num(one.tokens)), h("td", { class: "n" }, num(one.attempts)), h("td", { class: "n" }, seconds(one.seconds)), h("td", { class: "bars", "aria-hidden": "true" }, bars(one, longest)));
 }

@@ -5,10 +5,12 @@ import { h, pill, put, replace, toSight } from "./dom.js";
 import { num, signed } from "./format.js";
 import { siblings, title } from "./rollout.js";
 import { problems } from "./run.js";
+import { strip } from "./strip.js";
 
 const COLOURS = ["log-probability", "mask", "advantage", "weight version", "entropy"];
 const STEPS = [-0.05, -0.25, -0.7, -1.4, -2.5, -4];
 const SPREAD = [0.05, 0.25, 0.5, 1, 1.5, 2.5];
+const AT_ONCE = 2000, LATER = 1000;
 
 export async function tokensView(view, { run, n, query, leave }) {
   const number = Number(query.get("row") ?? 0);
@@ -18,11 +20,17 @@ export async function tokensView(view, { run, n, query, leave }) {
   if (!data.columns) { put(view, h("p", { class: "none" }, "no row can be made of this rollout's turns")); return; }
   const read = reader(data.columns);
   const details = h("div", { class: "inspect", "aria-live": "polite" }, h("span", { class: "muted" }, "Point at a token, or go through them with ← and →."));
-  const pieces = h("div", { class: "pieces", data: { colour: COLOURS[0] } }, data.columns.pieces.map((piece) => pieceBlock(piece, read, rollout, here)));
-  const tools = h("div", { class: "tools" }, switcher(pieces, read), rowChoice(data, here), h("span", { class: "grow" }),
+  const blocks = data.columns.pieces.map((piece) => pieceBlock(piece, read, rollout, here));
+  const pieces = h("div", { class: "pieces", data: { colour: COLOURS[0] } }, blocks.map((block) => block.element));
+  const tokens = filler(blocks, read, Math.max(0, data.columns.pieces.findIndex((piece) => piece.turn_id === query.get("turn"))));
+  const whole = strip(read.n, (i) => (read.columns.mask[i] ? MARKS[pieces.dataset.colour](i, read) : null), pieces, { point: (i) => follower.show(i), go: (i) => follower.go(i) });
+  const follower = follow(pieces, details, read, tokens, whole);
+  const tools = h("div", { class: "tools" }, switcher(pieces, read, whole.draw), rowChoice(data, here), h("span", { class: "grow" }),
     h("span", { class: "muted" }, `${num(read.n)} tokens, ${num(read.trained)} trained`, data.columns.tokenizer ? "" : "; no tokenizer was found, ids only"));
-  put(view, h("div", { class: "split left" }, outline(rollout, data.columns), h("div", { class: "tokens" }, h("div", { class: "sticky" }, tools, details), pieces)));
-  leave(follow(pieces, details, read));
+  put(view, h("div", { class: "split left" }, outline(rollout, data.columns), h("div", { class: "tokens" }, h("div", { class: "sticky" }, tools, whole.element, details), pieces)));
+  leave(tokens.stop);
+  leave(follower.stop);
+  leave(whole.stop);
   leave(siblings(run, rollout, "/tokens"));
   if (query.has("turn")) select(view, query.get("turn"));
 }
@@ -39,14 +47,24 @@ function reader(columns) {
     text: (i) => columns.texts[columns.ids[i]] ?? null };
 }
 
+// What a trained token is coloured by: a class of the style sheet, and how much it matters.
+const MARKS = {
+  "log-probability": (i, read) => ({ name: `p${STEPS.filter((step) => read.columns.logprobs[i] < step).length}`, weight: -read.columns.logprobs[i] }),
+  mask: () => ({ name: "", weight: 0 }),
+  advantage: (i, read) => {
+    const advantage = read.turn[i]?.advantage ?? 0;
+    return { name: `a${advantage < 0 ? "m" : "p"}${Math.min(3, Math.ceil(Math.abs(advantage) / 0.75))}`, weight: Math.abs(advantage) };
+  },
+  "weight version": (i, read) => ({ name: `v${read.versions.indexOf(read.version[i]) % 8}`, weight: 0 }),
+  entropy: (i, read) => {
+    const spread = read.columns.entropies?.[i] ?? 0;
+    return { name: `e${SPREAD.filter((step) => spread > step).length}`, weight: spread };
+  },
+};
+
 function classes(i, read) {
   if (!read.columns.mask[i]) return "t";
-  const logprob = read.columns.logprobs[i];
-  const level = STEPS.filter((step) => logprob < step).length;
-  const advantage = read.turn[i]?.advantage;
-  const strong = advantage === null || advantage === undefined ? 0 : Math.min(3, Math.ceil(Math.abs(advantage) / 0.75));
-  const spread = read.columns.entropies?.[i] ?? 0;
-  return `t on p${level} e${SPREAD.filter((step) => spread > step).length} a${advantage < 0 ? "m" : "p"}${strong} v${read.versions.indexOf(read.version[i]) % 8}`;
+  return `t on ${COLOURS.map((colour) => MARKS[colour](i, read).name).join(" ")}`;
 }
 
 function pieceBlock(piece, read, rollout, here) {
@@ -54,15 +72,50 @@ function pieceBlock(piece, read, rollout, here) {
   const span = read.turn[piece.start];
   const marks = [piece.fork && pill(`fork: ${piece.fork}`, "warn"), span && ["length", "abort"].includes(span.finish_reason) && pill(span.finish_reason, "warn")];
   const label = piece.kind === "sampled" ? `turn ${turn?.seq ?? "?"}, sampled` : "context";
-  const box = h("div", { class: "box" });
-  for (let i = piece.start; i < piece.end; i++) {
-    if (piece.parts_at === i && i > piece.start) box.append(h("span", { class: "parts", title: "From here on the prompt's ids differ from those that were served" }));
-    token(box, i, read);
-  }
-  return h("div", { class: `piece ${piece.kind}`, data: { turn: piece.turn_id ?? "" }, style: { "contain-intrinsic-height": `auto ${height(piece, read)}px` } },
+  const high = height(piece, read);
+  const box = h("div", { class: "box", style: { "min-height": `${high - 36}px` } });
+  const element = h("div", { class: `piece ${piece.kind}`, data: { turn: piece.turn_id ?? "" }, style: { "contain-intrinsic-height": `auto ${high}px` } },
     h("div", { class: "who" }, h("b", {}, label), marks, h("span", { class: "grow" }),
-      h("span", { class: "muted" }, `${num(piece.start)}–${num(piece.end)}`, span && span.advantage !== null ? ` · advantage ${signed(span.advantage)}` : ""),
+      h("span", { class: "muted", title: `positions ${num(piece.start)} to ${num(piece.end)}; log-probability: the mean` }, sums(piece, read), span && span.advantage !== null ? ` · advantage ${signed(span.advantage)}` : ""),
       piece.turn_id && piece.kind === "sampled" ? h("a", { class: "small", href: `${here}?turn=${encodeURIComponent(piece.turn_id)}` }, "conversation") : null), box);
+  return { piece, box, element, next: piece.start };
+}
+
+// A long row has tens of thousands of tokens: those in sight first, the others once they are shown.
+function filler(blocks, read, first) {
+  const places = new Array(read.n);
+  const waiting = [...blocks.slice(first), ...blocks.slice(0, first).reverse()];
+  const fill = (block, most) => {
+    const end = Math.min(block.piece.end, block.next + most);
+    const part = document.createDocumentFragment();
+    for (let i = block.next; i < end; i++) {
+      if (block.piece.parts_at === i && i > block.piece.start) part.append(h("span", { class: "parts", title: "From here on the prompt's ids differ from those that were served" }));
+      part.append(places[i] = token(i, read));
+    }
+    block.box.append(part);
+    most -= end - block.next;
+    block.next = end;
+    if (end === block.piece.end) block.box.style.removeProperty("min-height");
+    return most;
+  };
+  const some = (most) => { while (waiting.length && most > 0) { most = fill(waiting[0], most); if (waiting[0].next === waiting[0].piece.end) waiting.shift(); } };
+  let timer = null;
+  const later = () => { some(LATER); timer = waiting.length ? setTimeout(later) : null; };
+  some(AT_ONCE);
+  requestAnimationFrame(() => { timer = setTimeout(later); });
+  const at = (i) => {
+    const block = places[i] ? null : blocks.find(({ piece }) => piece.start <= i && i < piece.end);
+    if (block) fill(block, Infinity);
+    return places[i];
+  };
+  return { at, stop: () => { waiting.length = 0; clearTimeout(timer); } };
+}
+
+function sums(piece, read) {
+  const size = `${num(piece.end - piece.start)} tokens`;
+  if (piece.kind !== "sampled" || piece.end === piece.start) return size;
+  const logprobs = read.columns.logprobs.slice(piece.start, piece.end);
+  return `${size} · log-probability ${signed(logprobs.reduce((sum, value) => sum + value, 0) / logprobs.length)}, lowest ${signed(Math.min(...logprobs))}`;
 }
 
 // About how high it will be: a piece out of sight is laid out only when it comes into sight.
@@ -78,17 +131,17 @@ function height(piece, read) {
   return 36 + (piece.kind === "context" ? Math.min(168, box) : box);
 }
 
-function token(place, i, read) {
+function token(i, read) {
   const text = read.text(i);
   const shown = text === null ? `${read.columns.ids[i]}` : text.replaceAll("\n", "↵\n") || "∅";
   const element = document.createElement("span");
   element.className = classes(i, read) + (text === null ? " id" : "");
   element.dataset.i = i;
   element.textContent = shown;
-  place.append(element);
+  return element;
 }
 
-function switcher(pieces, read) {
+function switcher(pieces, read, changed) {
   const legend = h("span", { class: "scale" });
   const known = read.columns.entropies ? COLOURS : COLOURS.filter((name) => name !== "entropy");
   const buttons = known.map((name, i) => h("button", { type: "button", title: `key ${i + 1}`, data: { key: String(i + 1) }, onclick: () => choose(name) }, name));
@@ -96,6 +149,7 @@ function switcher(pieces, read) {
     pieces.dataset.colour = name;
     buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === name)));
     replace(legend, scale(name, read));
+    changed();
   }
   choose(COLOURS[0]);
   return h("div", { class: "switch", role: "group", "aria-label": "Colour tokens by" }, buttons, legend);
@@ -129,17 +183,20 @@ function outline(rollout, columns) {
 
 function select(place, turnId) {
   for (const element of place.querySelectorAll(".outline button, .piece")) element.classList.toggle("here", element.dataset.turn === turnId);
+  const list = place.querySelector(".outline");
+  const here = list.querySelector(".here");
+  const at = here ? here.offsetTop - list.offsetTop : 0;
+  if (here && (at < list.scrollTop || at + here.offsetHeight > list.scrollTop + list.clientHeight)) list.scrollTop = at - list.clientHeight / 3;
 }
 
-function follow(pieces, details, read) {
+function follow(pieces, details, read, tokens, whole) {
   let at = -1;
   const show = (i) => {
-    pieces.querySelector(".t.now")?.classList.remove("now");
-    const element = pieces.querySelector(`[data-i="${i}"]`);
-    if (!element) return;
+    if (at >= 0) tokens.at(at).classList.remove("now");
     at = i;
-    element.classList.add("now");
+    tokens.at(i).classList.add("now");
     replace(details, figures(i, read));
+    whole.show(i);
     if (read.turn[i]) select(document, read.turn[i].turn_id);
   };
   const over = (event) => { const i = event.target.dataset?.i; if (i !== undefined) show(Number(i)); };
@@ -151,11 +208,12 @@ function follow(pieces, details, read) {
     event.preventDefault();
     const to = at < 0 ? read.columns.mask.indexOf(1) : at + (event.key === "ArrowRight" ? 1 : -1);
     show(Math.max(0, Math.min(read.n - 1, to)));
-    pieces.querySelector(".t.now")?.scrollIntoView({ block: "nearest" });
+    tokens.at(at)?.scrollIntoView({ block: "nearest" });
   };
+  const go = (i) => { show(i); tokens.at(i).scrollIntoView({ block: "center" }); };
   pieces.addEventListener("pointerover", over);
   document.addEventListener("keydown", keys);
-  return () => document.removeEventListener("keydown", keys);
+  return { show, go, stop: () => document.removeEventListener("keydown", keys) };
 }
 
 function figures(i, read) {

@@ -72,7 +72,10 @@ class Worker:
         return self.plan.place.index
 
     async def start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise GatewayError(f"several workers need Linux ({error}): use one") from error
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
         with theirs:
