@@ -111,7 +111,7 @@ def test_an_agent_s_own_bound_on_its_start_holds(
     own: tuple[RuntimeThread, Aws], tmp_path: Path, sid: str
 ) -> None:
     _, aws = own
-    bound = {"ART_INIT_S": "1"}
+    bound = {"ART_INIT_S": "3"}
     arn = aws.deploy(agent(tmp_path / "agent", DEAF), environmentVariables=bound)
     with pytest.raises(aws.data.exceptions.RuntimeClientError, match="initialization time"):
         aws.invoke(arn, {}, sid)

@@ -1,7 +1,7 @@
 """Control groups, version 1 or 2, where this user may make them: memory, processes, CPU.
 
-One parent group per runtime process, one group below it per session, removed with the session;
-what a killed runtime left is removed by the next.
+One parent group per runtime process, one group below it per session, removed some seconds after
+the session; what a killed runtime left is removed by the next.
 
 To join a group is to wait for the kernel, from a tenth of a millisecond to half a second on a busy
 machine. So the runtime moves a session in while its agent is starting; what the session used
@@ -10,6 +10,7 @@ before stays on the runtime's account.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import functools
 import itertools
@@ -25,6 +26,9 @@ from .inside import tree
 _PREFIX = "art-"
 _numbers = itertools.count(1)
 """Of the groups of this process, whoever makes them."""
+LINGER_S = 5.0
+"""From a session's end to the end of its group, which is empty by then. The kernel looks through
+every file system on the machine for each group, and has enough to do while sessions end."""
 REMOVE_S = 2.0
 CLOSE_S = 15.0
 """At the runtime's end, for all groups together: whoever was killed still needs CPU time to die."""
@@ -68,10 +72,30 @@ class Group:
                     return True
         return False
 
+    def remove_later(self) -> None:
+        """On the running event loop, or before, by ``remove_left``."""
+        if self.joined:
+            loop = asyncio.get_running_loop()
+            _left[id(self)] = self, loop.call_later(LINGER_S, WAITING.submit, self.remove)
+
     def remove(self) -> None:
         """Blocking, for a moment: the kernel lets go of the dead a little later."""
+        _left.pop(id(self), None)
         for path in self.joined:
             _remove_one(path)
+
+
+_left: dict[int, tuple[Group, asyncio.TimerHandle]] = {}
+"""Groups of sessions that have ended, and when they are to go."""
+
+
+async def remove_left() -> None:
+    """Those of this event loop's sessions, many at a time; at the exit it would be one by one."""
+    loop = asyncio.get_running_loop()
+    left = list(_left.values())
+    for _, timer in left:
+        timer.cancel()
+    await asyncio.gather(*(loop.run_in_executor(WAITING, group.remove) for group, _ in left))
 
 
 class Groups:

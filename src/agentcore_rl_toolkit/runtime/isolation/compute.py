@@ -62,7 +62,7 @@ class SessionCompute:
         loop = asyncio.get_running_loop()
         self._dead = loop.create_future()
         loop.add_reader(handle, self._died)
-        self._joined = asyncio.ensure_future(self._join())
+        self._joined: asyncio.Future[None] | None = None
         self._gone = asyncio.ensure_future(self._finish())
 
     @property
@@ -73,6 +73,11 @@ class SessionCompute:
         asyncio.get_running_loop().remove_reader(self._handle)
         if not self._dead.done():
             self._dead.set_result(None)
+
+    def bound(self) -> None:
+        """Into its control group, in the background. Once its agent is there: what is forked by
+        somebody else does not come with its init."""
+        self._joined = asyncio.ensure_future(self._join())
 
     async def _join(self) -> None:
         try:
@@ -85,7 +90,8 @@ class SessionCompute:
 
     async def _finish(self) -> str:
         await self._dead
-        await self._joined
+        if self._joined is not None:
+            await self._joined
         for message in self._channel.drain():
             if isinstance(message.get("ended"), str):
                 self._reason = self._reason or message["ended"]
@@ -94,15 +100,11 @@ class SessionCompute:
             sock.close()
         os.close(self._handle)
         self._handle, self._stopped = -1, frozenset()
-        await asyncio.get_running_loop().run_in_executor(WAITING, self._settle)
-        await self._clean_up()
-        return self._reason or "killed"
-
-    def _settle(self) -> None:
-        """Blocking."""
         if self._group.ran_out():
             self._reason = f"out of memory (limit {self._group.limits.memory_mb} MB)"
-        self._group.remove()
+        self._group.remove_later()
+        await self._clean_up()
+        return self._reason or "killed"
 
     async def wait(self) -> str:
         return await asyncio.shield(self._gone)

@@ -22,7 +22,7 @@ from typing import Any
 
 from . import cgroup, view
 from .base import Agent, Limits, Probe, Template
-from .inside import sandbox, seccomp
+from .inside import linux, sandbox, seccomp
 from .template import ProcessTemplate
 
 FIRST_ID = 1_900_000_000
@@ -121,7 +121,7 @@ class NamespaceDriver:
 
 @functools.cache
 def _probe() -> Probe:
-    if sys.platform != "linux":
+    if not linux.HERE:
         return Probe(False, f"needs Linux, this is {sys.platform}")
     if not seccomp.supported():
         return Probe(False, f"has no system call table for {os.uname().machine}")

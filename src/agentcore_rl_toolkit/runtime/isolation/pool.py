@@ -16,10 +16,10 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ...errors import IsolationError
-from .compute import SessionCompute
+from .base import Compute
 
 logger = logging.getLogger(__name__)
 
@@ -28,17 +28,23 @@ REST_S = 0.05
 _numbers = itertools.count(1)
 
 
-class Member(NamedTuple):
-    compute: SessionCompute
+class Ready(Compute, Protocol):
+    @property
+    def ended(self) -> bool: ...
+
+
+C = TypeVar("C", bound=Ready)
+
+
+class Member(NamedTuple, Generic[C]):
+    compute: C
     log: Path
 
 
-class Pool:
-    def __init__(
-        self, size: int, start: Callable[[Path], Awaitable[SessionCompute]], freeze_s: float
-    ) -> None:
+class Pool(Generic[C]):
+    def __init__(self, size: int, start: Callable[[Path], Awaitable[C]], freeze_s: float) -> None:
         self.size, self._start, self._freeze_s = size, start, freeze_s
-        self._ready: deque[Member] = deque()
+        self._ready: deque[Member[C]] = deque()
         self._filling: asyncio.Task[None] | None = None
         self._resting: asyncio.TimerHandle | None = None
         self._starts = 0
@@ -46,7 +52,7 @@ class Pool:
     def __len__(self) -> int:
         return len(self._ready)
 
-    def take(self, log: Path) -> SessionCompute | None:
+    def take(self, log: Path) -> C | None:
         """A member whose log is now ``log``; None when there is none, or the log goes on."""
         self._starts += 1
         while self._ready and not log.exists():

@@ -5,16 +5,16 @@ limits, and ends with everything it started. Where the kernel has Landlock it ca
 read only what Python and the system are made of, and signal only itself; the system call filter of
 level ``namespace`` holds here, too. It is no wall: sessions share the network, the user and /proc,
 where they can read the runtime's environment. It is the level where namespaces are not permitted.
+On systems other than Linux it is what ``plain`` can give.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 
-from . import cgroup, view
+from . import cgroup, plain, view
 from .base import Agent, Probe, Template
-from .inside import landlock
+from .inside import landlock, linux
 from .template import ProcessTemplate
 
 
@@ -22,12 +22,14 @@ class ProcessDriver:
     level = "process"
 
     def probe(self) -> Probe:
-        if sys.platform != "linux":
-            return Probe(False, f"needs Linux, this is {sys.platform}")
+        if not linux.HERE:
+            return Probe(True, plain.MADE_OF)
         wall = "Landlock keeps each to its own files" if landlock.version() > 0 else "no wall"
         return Probe(True, f"processes of the same user; {wall}; {cgroup.find().describe()}")
 
     async def prepare(self, agent: Agent) -> Template:
+        if not linux.HERE:
+            return await plain.prepare(agent)
         template = ProcessTemplate(agent)
         try:
             template.readable = await asyncio.to_thread(view.readable, agent)

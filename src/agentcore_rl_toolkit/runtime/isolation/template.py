@@ -7,6 +7,7 @@ spawn. Levels differ in what they tell the zygote and the sessions, not in how t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -35,11 +36,47 @@ START_S = 15.0
 """For a session's surroundings; its agent's own start is not in it."""
 
 
+MANY_FILES = 10_240
+"""What macOS permits, where it says that there is no limit."""
+
+
 @functools.cache
-def _allow_many_files() -> None:
+def allow_many_files() -> None:
     """A session costs the runtime half a dozen descriptors; the usual soft limit is 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for wanted in (hard, MANY_FILES):
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            break
+
+
+def environment(agent: Agent) -> dict[str, str]:
+    """What all sessions of an agent share. Never the runtime's own variables."""
+    return {
+        "PATH": os.defpath,
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # numpy's BLAS starts its threads at import, and what has threads cannot be forked.
+        "OPENBLAS_NUM_THREADS": "1",
+        **agent.env,
+    }
+
+
+def check_network(agent: Agent) -> None:
+    """Of a level that has no network of its own."""
+    if agent.network in ("none", "allowlist"):
+        raise IsolationError(
+            f"network level {agent.network!r} needs isolation level 'namespace': at level "
+            "'process' sessions share the machine's network"
+        )
+
+
+def binds_itself(agent: Agent) -> IsolationError:
+    return IsolationError(
+        f"{agent.entry} binds port {CONTRACT_PORT} itself, and at isolation level 'process' all "
+        "sessions share the machine's ports. Serve with app.run(), or use level 'namespace'"
+    )
 
 
 class ProcessTemplate:
@@ -51,7 +88,7 @@ class ProcessTemplate:
     """Whether the end of its first process is the end of all of a session."""
 
     def __init__(self, agent: Agent) -> None:
-        _allow_many_files()
+        allow_many_files()
         self.agent = agent
         self.mode: Mode = "zygote"
         self.note = ""
@@ -69,11 +106,8 @@ class ProcessTemplate:
         self._watchdog: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        if self.level == "process" and self.agent.network in ("none", "allowlist"):
-            raise IsolationError(
-                f"network level {self.agent.network!r} needs isolation level 'namespace': at level "
-                "'process' sessions share the machine's network"
-            )
+        if self.level == "process":
+            check_network(self.agent)
         program = not self.agent.entry.endswith(".py")
         if program or not self.agent.zygote:
             self.mode, self._binds = "exec", program
@@ -89,11 +123,7 @@ class ProcessTemplate:
             watch = watchdog.watch(lambda: self._running, self.agent.limits.memory_mb)
             self._watchdog = asyncio.create_task(watch, name="memory watchdog")
         if self._binds and not self.own_network:
-            raise IsolationError(
-                f"{self.agent.entry} binds port {CONTRACT_PORT} itself, and at isolation level "
-                "'process' all sessions share the machine's ports. Serve with app.run(), or use "
-                "level 'namespace'"
-            )
+            raise binds_itself(self.agent)
 
     async def _ensure_zygote(self) -> Zygote:
         async with self._starting:
@@ -104,16 +134,8 @@ class ProcessTemplate:
             return self._zygote
 
     def environment(self) -> dict[str, str]:
-        """Of the zygote: what all sessions share. Never the runtime's own variables."""
-        return {
-            "PATH": os.defpath,
-            "LANG": "C.UTF-8",
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            # numpy's BLAS starts its threads at import, and what has threads cannot be forked.
-            "OPENBLAS_NUM_THREADS": "1",
-            **self.agent.env,
-        }
+        """Of the zygote."""
+        return environment(self.agent)
 
     def config(self) -> dict[str, Any]:
         return {
@@ -148,7 +170,7 @@ class ProcessTemplate:
     async def _start_ahead(self, log: Path) -> SessionCompute:
         compute = await self._start(SessionSpec("(ready)", {}, log))
         try:
-            await within(self.agent.init_timeout_s, _answers(compute))
+            await within(self.agent.init_timeout_s, answers(compute))
             compute.answered = True
         except (OSError, TimeoutError) as error:
             logger.debug("pid=<%d> error=<%s> | waits unanswered", compute.pid, error)
@@ -228,6 +250,7 @@ class ProcessTemplate:
         if "ready" not in message:
             await compute.kill()
             raise IsolationError(f"cannot isolate the session: {message.get('error')}")
+        compute.bound()
         return compute
 
     async def close(self) -> None:
@@ -239,10 +262,11 @@ class ProcessTemplate:
         if self._zygote is not None:
             await self._zygote.close()
             self._zygote = None
+        await cgroup.remove_left()
         await asyncio.to_thread(self.scratch.remove)
 
 
-async def _answers(compute: SessionCompute) -> None:
+async def answers(compute: Compute) -> None:
     reader, writer = await asyncio.open_connection(sock=await compute.connect())
     try:
         writer.write(b"GET /ping HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")

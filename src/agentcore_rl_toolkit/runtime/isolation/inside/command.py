@@ -113,11 +113,15 @@ def _run(config: dict[str, Any], writable: list[str], spec: int, out: int, error
 
 def _input(out: int) -> int:
     """What can also be read is the input, too: a socket, or the command's controlling terminal."""
-    if fcntl.fcntl(out, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDWR:
+    if not readable(out):
         return os.open("/dev/null", os.O_RDONLY)
     if os.isatty(out):
         fcntl.ioctl(out, termios.TIOCSCTTY, 0)
     return out
+
+
+def readable(out: int) -> bool:
+    return fcntl.fcntl(out, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
 
 
 def _default_signals() -> None:

@@ -9,13 +9,16 @@ import socket
 import sys
 from typing import Any
 
-from . import script
+from . import plain, script
 
 SPEC = "_ART_FRESH"
 
 
 def main(descriptor: int) -> None:
     spec = json.loads(os.environ.pop(SPEC))
+    if "line" in spec:  # a system on which nobody has done this for us
+        plain.hold(spec["line"])
+        plain.limit(spec["limits"])
     if descriptor >= 0:
         listener = socket.socket(fileno=descriptor)
         listener.set_inheritable(False)

@@ -1,6 +1,7 @@
 """System calls that the standard library does not have, through ctypes.
 
-Every function raises OSError with the name of the call. Nothing here decides anything.
+Every function raises OSError with the name of the call. Nothing here decides anything. What is here
+may be called only where ``HERE`` is true: elsewhere sessions are plain processes (``plain``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ import fcntl
 import os
 import socket
 import struct
+import sys
+
+HERE = sys.platform == "linux"
+"""Whether the system is one that this is for. The only place that asks."""
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000

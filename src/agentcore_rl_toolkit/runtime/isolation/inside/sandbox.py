@@ -1,11 +1,12 @@
 """The namespaces of a zygote and of each session.
 
-Three steps, each by a process that cannot undo it later:
+Four steps, each by a process that cannot undo it later:
 
     keeper    enter_users    user, process and mount namespace; no right on the machine from here
     zygote    enter_view     a new root with read-only copies of what Python needs; no network;
                              before any line of the agent has run
     session   enter_session  private writable places, own network, own user; nothing left to drop
+    agent     join_session   the same for a process that comes to these from the zygote
 
 Sessions are made inside the zygote's view and only cover its writable places, so there is no
 second pivot. What is visible is decided by the runtime (``view``); here it is only done.
@@ -190,6 +191,33 @@ def enter_session(config: dict[str, Any], request: dict[str, Any]) -> None:
     _become(user, request["limits"]["processes"])
 
 
+def _spaces(config: dict[str, Any]) -> dict[str, int]:
+    """What a process joins to be in a session, in this order."""
+    kinds = {"mnt": linux.CLONE_NEWNS, "ipc": linux.CLONE_NEWIPC, "uts": linux.CLONE_NEWUTS}
+    kinds["cgroup"] = linux.CLONE_NEWCGROUP
+    if config["network"] != "open":
+        kinds["net"] = linux.CLONE_NEWNET
+    return {**kinds, "user": linux.CLONE_NEWUSER}
+
+
+def open_spaces(config: dict[str, Any]) -> list[int]:
+    """Of the first process of a session: its process namespace, and those for ``join_session``."""
+    names = ("pid", *_spaces(config))
+    return [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in names]
+
+
+def join_session(config: dict[str, Any], request: dict[str, Any], spaces: list[int]) -> None:
+    """Of a child of the zygote that has the session's process namespace already."""
+    kinds = list(_spaces(config).values())
+    *others, users = spaces
+    for descriptor, kind in zip(others, kinds[:-1], strict=True):
+        linux.setns(descriptor, kind)
+        os.close(descriptor)
+    os.chdir(APP)
+    _limit(request["limits"])
+    _become(config["user"], request["limits"]["processes"], users)
+
+
 def _writable_places(kept: list[str], disk_mb: int, user: int) -> None:
     held = {target: os.open(target, os.O_PATH) for target in kept}
     options = f"size={disk_mb}m,nr_inodes={disk_mb * 256},mode=755"
@@ -239,23 +267,30 @@ def _bound(kind: int, value: int) -> None:
     resource.setrlimit(kind, (bound, bound))
 
 
-def _become(user: int, processes: int) -> None:
-    """From root of the zygote's namespace to a user without rights in one of its own."""
+def _become(user: int, processes: int, joined: int | None = None) -> None:
+    """From root of the zygote's namespace to a user without rights in one of its own, or in the
+    one that is ``joined``."""
     linux.drop_bounding_set()
     if user:
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
         linux.prctl(linux.PR_SET_DUMPABLE, 1)  # else the maps below belong to root
-    linux.unshare(linux.CLONE_NEWUSER)
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{USER} {user} 1")
-    _write("/proc/self/gid_map", f"{USER} {user} 1")
+    if joined is None:
+        linux.unshare(linux.CLONE_NEWUSER)
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{USER} {user} 1")
+        _write("/proc/self/gid_map", f"{USER} {user} 1")
+    else:
+        linux.setns(joined, linux.CLONE_NEWUSER)
+        os.close(joined)
+        os.setresgid(USER, USER, USER)
+        os.setresuid(USER, USER, USER)
     # Counted per user namespace. Set earlier, it would bound all sessions of the zygote together.
     _bound(resource.RLIMIT_NPROC, processes)
     linux.drop_bounding_set()
     linux.drop_capabilities()
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    # A change of user clears it.
-    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if joined is None:  # a change of user clears it; who joins dies with the process namespace
+        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     seccomp.load()

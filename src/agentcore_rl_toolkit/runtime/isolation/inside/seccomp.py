@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import struct
 
@@ -99,8 +100,10 @@ def supported(machine: str | None = None) -> bool:
     return (machine or os.uname().machine) in _ARCHITECTURES
 
 
+@functools.cache
 def program(machine: str) -> bytes:
-    """Classic BPF over ``struct seccomp_data``: 8 bytes an instruction."""
+    """Classic BPF over ``struct seccomp_data``: 8 bytes an instruction. A zygote asks for it once,
+    so that no session has to make it."""
     column, audit, clone, clone3, socket = _ARCHITECTURES[machine]
     code = [
         _step(_LOAD, _ARCHITECTURE),

@@ -1,4 +1,4 @@
-"""The first process of a session: makes its surroundings, forks the agent, stays as its init.
+"""The first process of a session: makes its surroundings, has the agent forked, stays as its init.
 
 Init reaps, opens listeners inside the session's network when the runtime asks, reports how the
 agent ended, and takes every process of the session with it: when the agent ends, when the
@@ -10,23 +10,20 @@ from __future__ import annotations
 import functools
 import json
 import os
-import resource
 import select
-import shutil
 import signal
 import socket
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import command, fence, fresh, linux, sandbox, script, tree, wire
+from . import birth, command, fence, fresh, linux, plain, sandbox, script, tree, wire
 
 INGRESS = "127.0.0.2"
 """Where an agent that serves with uvicorn listens, in a network of its own: 127.0.0.1 is kept for
 what the runtime opens there, on whatever port."""
-COPY_BYTES = 16 * 1024 * 1024
-"""Up to this an agent's folder is copied for each session; of a larger one only links are."""
 
 _DEVICES = [
     f"/dev/{name}"
@@ -35,15 +32,24 @@ _DEVICES = [
 Config = dict[str, Any]
 
 
-def begin(config: Config, request: wire.Message, descriptors: list[int]) -> socket.socket:
-    """Returns the agent's listener, in the agent's process."""
+def begin(
+    config: Config,
+    request: wire.Message,
+    descriptors: list[int],
+    births: socket.socket | None = None,
+) -> socket.socket:
+    """Returns the agent's listener, in the agent's process; never where that is born elsewhere:
+    see ``birth``."""
     script.let_bind()
     log, channel_fd, *given = descriptors
     channel = socket.socket(fileno=channel_fd)
     try:
         _surround(config, request, log)
         listener = socket.socket(fileno=given[0]) if given else _listen(config)
-        agent = os.fork()
+        if births is None:
+            agent = os.fork()
+        else:
+            agent = birth.ask(births, config, request, listener.fileno())
     except Exception as error:  # noqa: BLE001 - told to the runtime
         wire.send(channel, {"error": f"{type(error).__name__}: {error}"})
         os._exit(1)
@@ -56,6 +62,22 @@ def begin(config: Config, request: wire.Message, descriptors: list[int]) -> sock
     fence.enclose(config, [request["scratch"], *_DEVICES])
     _reseed()
     return listener
+
+
+def enter(config: Config, request: wire.Message, descriptors: list[int]) -> socket.socket:
+    """Of an agent that its zygote forked: into the session that an init has made. Its listener."""
+    try:
+        script.let_bind()
+        os.setsid()
+        listener, log = birth.enter(config, request, descriptors)
+        _standard_streams(log)
+        os.environ.update(request["env"])
+        linux.prctl(linux.PR_SET_DUMPABLE, 1)
+        _reseed()
+        return socket.socket(fileno=listener)
+    except BaseException:  # noqa: BLE001 - seen in the zygote's output; nothing may run outside
+        traceback.print_exc()
+        os._exit(1)
 
 
 def _listen(config: Config) -> socket.socket:
@@ -91,7 +113,7 @@ def _surround(config: Config, request: wire.Message, log: int) -> None:
     else:
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         _scratch(config["folder"], request["scratch"])
-        _limit(request["limits"])
+        plain.limit(request["limits"])  # memory is watched by the runtime
     # Init can be neither traced nor read by the agent, which has the same user id.
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
 
@@ -105,42 +127,11 @@ def _standard_streams(log: int) -> None:
     os.close(log)
 
 
-def _limit(limits: dict[str, int]) -> None:
-    """What a plain process can be bound by; memory is watched by the runtime."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for kind, value in (
-        (resource.RLIMIT_NOFILE, limits["open_files"]),
-        (resource.RLIMIT_FSIZE, limits["disk_mb"] * 1024 * 1024),
-    ):
-        hard = resource.getrlimit(kind)[1]
-        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (bound, bound))
-
-
 def _scratch(folder: str, scratch: str) -> None:
-    """An own home, an own temporary folder, and an own copy of the agent's folder to work in."""
-    home, temporary, work = (os.path.join(scratch, name) for name in ("home", "tmp", "work"))
-    os.makedirs(home, mode=0o700)
-    os.makedirs(temporary, mode=0o700)
-    if _size(folder) <= COPY_BYTES:
-        shutil.copytree(folder, work, symlinks=True)
-    else:
-        os.makedirs(work, mode=0o700)
-        for name in os.listdir(folder):
-            os.symlink(os.path.join(folder, name), os.path.join(work, name))
-    os.environ.update(HOME=home, TMPDIR=temporary)
+    places, work = plain.furnish(folder, scratch)
+    os.environ.update(places)
     tempfile.tempdir = None  # it remembers the zygote's
     os.chdir(work)
-
-
-def _size(folder: str) -> int:
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            total += os.lstat(os.path.join(place, name)).st_size
-        if total > COPY_BYTES:
-            break
-    return total
 
 
 def _reseed() -> None:

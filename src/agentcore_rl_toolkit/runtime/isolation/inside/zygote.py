@@ -6,6 +6,9 @@ of the agent is imported here and every fork starts a fresh interpreter (or prog
 
 It answers ``{"ready": …}`` once, or says why it cannot serve; then one packet for each request.
 It never forks with more than one thread, or with sockets that the sessions would then share.
+
+With namespaces the zygote splits before it imports anything: a small copy of it, the maker, serves
+the runtime and forks the first process of each session, and the zygote only the agents: ``birth``.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import socket
 import sys
 from typing import Any, NoReturn
 
-from . import linux, packages, pages, sandbox, script, session, tree, wire
+from . import birth, linux, packages, pages, sandbox, script, seccomp, session, tree, wire
 
 Config = dict[str, Any]
 
@@ -34,10 +37,11 @@ def main(control: socket.socket, config: Config) -> None:
             packages.use(config["packages"])
     except OSError as error:
         _give_up(control, {"error": f"cannot make the zygote's view: {error}"})
-    server = Server(control, config)
     if config["mode"] == "exec":
-        listener = server.serve({})
+        listener = Server(control, config).serve({})
         session.exec_agent(config, listener)
+    split = config["level"] == "namespace"
+    server = Nursery(control, config, _split(control, config)) if split else Server(control, config)
     try:
         script.run(config["folder"], config["entry"], config["port"], server.park)
     except BaseException as error:
@@ -72,11 +76,26 @@ def obstacles(own: set[int]) -> list[str]:
     return found
 
 
+def _split(control: socket.socket, config: Config) -> socket.socket:
+    """In the zygote; the maker never returns."""
+    ours, theirs = wire.pair()
+    if os.fork():
+        theirs.close()
+        return ours
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    ours.close()
+    if (parked := wire.receive(theirs)) is not None:
+        Server(control, config, theirs).serve(parked[0])
+    os._exit(0)
+
+
 class Server:
     """Serves fork requests until the runtime hangs up."""
 
-    def __init__(self, control: socket.socket, config: Config) -> None:
-        self.control, self.config = control, config
+    def __init__(
+        self, control: socket.socket, config: Config, births: socket.socket | None = None
+    ) -> None:
+        self.control, self.config, self.births = control, config, births
         self.forked = False
         """True in a process that is no longer the zygote."""
         self._sessions: set[int] = set()
@@ -92,14 +111,16 @@ class Server:
         return self.serve(facts)
 
     def serve(self, facts: wire.Message) -> socket.socket:
+        if seccomp.supported():
+            seccomp.program(os.uname().machine)
         gc.collect()
         gc.freeze()
-        if self.config["mode"] == "zygote":
+        if self.births is None and self.config["mode"] == "zygote":
             pages.collapse()
         sys.stdout.flush()
         sys.stderr.flush()
         wakeups, writing = _watch_children()
-        wire.send(self.control, {"ready": facts})
+        self._begin(facts)
         poller = select.poll()
         poller.register(self.control, select.POLLIN)
         poller.register(wakeups, select.POLLIN)
@@ -118,9 +139,9 @@ class Server:
             os._exit(0)
         request, descriptors = received
         try:
-            pid = self._fork()
+            pid = self._fork(descriptors)
         except OSError as error:
-            wire.send(self.control, {"error": f"cannot fork a session: {error}"})
+            self._refuse(error)
             _close(descriptors)
             return None
         if pid == 0:
@@ -129,14 +150,27 @@ class Server:
             if self._own_pids >= 0:
                 os.close(self._own_pids)
             _forget_children(wakeups, writing)
-            return session.begin(self.config, request, descriptors)
+            return self._enter(request, descriptors)
+        self._answer(pid)
+        _close(descriptors)
+        return None
+
+    def _begin(self, facts: wire.Message) -> None:
+        wire.send(self.control, {"ready": facts})
+
+    def _refuse(self, error: OSError) -> None:
+        wire.send(self.control, {"error": f"cannot fork a session: {error}"})
+
+    def _answer(self, pid: int) -> None:
         self._sessions.add(pid)
         handle = os.pidfd_open(pid)
         wire.send(self.control, {"pid": pid}, [handle])
-        _close([handle, *descriptors])
-        return None
+        os.close(handle)
 
-    def _fork(self) -> int:
+    def _enter(self, request: wire.Message, descriptors: list[int]) -> socket.socket:
+        return session.begin(self.config, request, descriptors, self.births)
+
+    def _fork(self, descriptors: list[int]) -> int:
         if self._own_pids < 0:
             return os.fork()
         # The namespace applies to children only, and a second one needs the first undone.
@@ -154,6 +188,38 @@ class Server:
         self._sessions -= tree.reap().keys()
         if self._own_pids < 0 and set(tree.children()) - self._sessions:
             tree.end_below(os.getpid(), frozenset(self._sessions))
+
+
+class Nursery(Server):
+    """Of a zygote that was split: forks agents until the maker is gone. Its requests come from the
+    first processes of sessions, and ``control`` is the way to the maker."""
+
+    def __init__(self, runtime: socket.socket, config: Config, births: socket.socket) -> None:
+        super().__init__(births, config)
+        self._runtime = runtime
+
+    def park(self, facts: wire.Message) -> socket.socket:
+        own = {0, 1, 2, self._runtime.fileno(), self.control.fileno(), self._own_pids}
+        if found := obstacles(own):
+            _give_up(self._runtime, {"unsafe": found})
+        self._runtime.close()
+        return self.serve(facts)
+
+    def _begin(self, facts: wire.Message) -> None:
+        wire.send(self.control, facts)
+
+    def _refuse(self, error: OSError) -> None:
+        """Whoever asked sees its line closed."""
+        sys.stderr.write(f"cannot fork an agent: {error}\n")
+
+    def _answer(self, pid: int) -> None:
+        """The agent tells its init itself."""
+
+    def _enter(self, request: wire.Message, descriptors: list[int]) -> socket.socket:
+        return session.enter(self.config, request, descriptors)
+
+    def _fork(self, descriptors: list[int]) -> int:
+        return birth.fork(self._own_pids, descriptors)
 
 
 def _close(descriptors: list[int]) -> None:
