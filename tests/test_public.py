@@ -54,4 +54,4 @@ def test_art_without_its_extra_says_which_one_is_missing() -> None:
     code = BARE.partition("import agentcore_rl_toolkit as toolkit")[0]
     done = run(code + "from agentcore_rl_toolkit.cli.main import main; main()")
     assert done.returncode == 1
-    assert "pip install 'agentcore-rl-toolkit[local]'" in done.stderr
+    assert "pip install -e '.[local]'" in done.stderr

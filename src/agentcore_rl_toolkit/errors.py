@@ -38,15 +38,18 @@ class ConfigError(ToolkitError, ValueError):
     """The message says what to change."""
 
 
+def install_extra(extra: str) -> str:
+    """The name on PyPI is another project's: extras come from a checkout."""
+    return f"pip install -e '.[{extra}]' in the toolkit's checkout"
+
+
 class MissingExtraError(ConfigError, ImportError):
     def __init__(self, extra: str, what: str) -> None:
         super().__init__(extra, what)
         self.extra, self.what = extra, what
 
     def __str__(self) -> str:
-        return f"{self.what} needs the '{self.extra}' extra: " + (
-            f"pip install 'agentcore-rl-toolkit[{self.extra}]'"
-        )
+        return f"{self.what} needs the '{self.extra}' extra: {install_extra(self.extra)}"
 
 
 class RolloutError(ToolkitError):

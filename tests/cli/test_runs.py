@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -113,7 +114,20 @@ def test_rewards_are_computed_again_without_running_agents(home: Path, art: Art)
     only = art("rescore", "one", "--reward", "mine:Kind", "--phase", "eval")
     assert "1 of 1 rewards differ" in only
     assert "raised ValueError: no" in art.refused("rescore", "one", "--reward", "mine:broken")
-    assert "cannot be made" in art.refused("rescore", "one", "--reward", "mine:Nothing")
+    refused = art.refused("rescore", "one", "--reward", "mine:Nothing")
+    assert "mine has no 'Nothing': it has Kind" in refused
+    assert "cannot be made" in art.refused("rescore", "one", "--reward", "nowhere:Nothing")
+
+
+def test_a_port_that_is_taken_says_how_to_choose_another(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "agentcore_rl_toolkit.cli.main", "dashboard"]
+        done = subprocess.run(
+            [*command, "--port", port], cwd=home, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert "choose another port with --port" in done.stderr
 
 
 def test_the_dashboard_command_serves_and_ends(home: Path) -> None:

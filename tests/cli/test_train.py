@@ -104,6 +104,23 @@ def test_an_unknown_key_is_one_readable_line(config: Path, tmp_path: Path) -> No
     assert done.stderr.strip() == "error: unknown key 'train.stpes': did you mean 'steps'?"
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["data.train=/nope.jsonl"], "data.train: there is no file /nope.jsonl"),
+        (["model.path=/nope", "--dry-run"], "model.path: /nope is no model folder"),
+        (["--resume", "/nope"], "--resume /nope: there is no run"),
+    ],
+)
+def test_what_is_not_there_is_said_before_anything_starts(
+    config: Path, tmp_path: Path, given: list[str], said: str
+) -> None:
+    done = art(tmp_path, str(config), *given)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.slow
 def test_a_run_ends_with_the_held_out_success_and_leaves_no_process(
     config: Path, tmp_path: Path

@@ -46,9 +46,10 @@ def deploy(wanted: Wanted, *, plan: bool) -> None:
     console.print(f"arn      [bold]{arn}[/]", soft_wrap=True)
     console.print(f"bucket   {deployment.bucket}")
     console.print("\nnext:", style="dim")
+    payload = '{"prompt": "What is 6 * 7?", "answer": "42"}'
     command = (
-        f"""art invoke {arn} '{{"prompt": "hello"}}' --rollout --base-url MODEL_URL """
-        f"--model-id MODEL --bucket {deployment.bucket}"
+        f"art invoke {arn} '{payload}' --rollout --base-url MODEL_URL --model-id MODEL "
+        f"--bucket {deployment.bucket}"
     )
     console.print(f"  {escape(command)}", soft_wrap=True)
     hint("MODEL_URL must be reachable from AWS: not an address of this machine")

@@ -111,8 +111,11 @@ def deploy_local(
     console.print(f"arn      [bold]{arn}[/]", soft_wrap=True)
     console.print(f"bucket   {local.DEFAULT_BUCKET}")
     console.print("\nnext:", style="dim")
-    model = " --rollout --base-url MODEL_URL --model-id MODEL" if is_rollout(folder / entry) else ""
-    next_command = f"""art invoke {arn} '{{"prompt": "hello"}}'{model}{where}"""
+    model, payload = "", '{"prompt": "hello"}'
+    if is_rollout(folder / entry):  # most rewards need an answer to compare with
+        model = " --rollout --base-url MODEL_URL --model-id MODEL"
+        payload = '{"prompt": "What is 6 * 7?", "answer": "42"}'
+    next_command = f"""art invoke {arn} '{payload}'{model}{where}"""
     console.print(f"  {escape(next_command)}", soft_wrap=True)
 
 

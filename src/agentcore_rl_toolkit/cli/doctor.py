@@ -16,14 +16,18 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from .. import __version__, local
-from ..errors import ConfigError
+from ..errors import ConfigError, install_extra
 from .show import console, escape, plain_table
 
 State = Literal["ok", "note", "no"]
 MARK = {"ok": "[green]ok[/]", "note": "[yellow]--[/]", "no": "[red]no[/]"}
 ACTIVE_MB = 30
 """What a session takes once it works; see the runtime's quota for what one is expected to take."""
-EXTRAS = {"gateway": ["aiohttp", "msgspec", "numpy"], "local": ["typer", "rich"]}
+EXTRAS = {
+    "gateway": ["aiohttp", "msgspec", "numpy"],
+    "local": ["typer", "rich"],
+    "train": ["torch", "peft", "safetensors"],
+}
 
 
 class Check(NamedTuple):
@@ -81,8 +85,7 @@ def check_python() -> Check:
 def check_extra(extra: str, modules: list[str]) -> Check:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
-        install = f"pip install 'agentcore-rl-toolkit[{extra}]'"
-        return Check(f"extra {extra}", "no", f"lacks {', '.join(missing)}: {install}")
+        return Check(f"extra {extra}", "no", f"lacks {', '.join(missing)}: {install_extra(extra)}")
     return Check(f"extra {extra}", "ok", "installed")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 
@@ -16,14 +17,15 @@ def main() -> None:
 
 def run() -> None:
     """Says which extra is missing, and turns our errors into one readable line."""
+    from ..errors import ToolkitError, install_extra
+
     try:
         import typer  # noqa: F401
     except ImportError:
-        sys.exit("art needs the 'local' extra: pip install 'agentcore-rl-toolkit[local]'")
+        sys.exit(f"art needs the 'local' extra: {install_extra('local')}")
     from botocore.exceptions import BotoCoreError, ClientError
 
     from ..deploy.call import NO_CREDENTIALS, no_credentials
-    from ..errors import ToolkitError
     from .app import app
     from .show import fail
 
@@ -33,7 +35,9 @@ def run() -> None:
     except NO_CREDENTIALS as error:
         fail(str(no_credentials(error)))
     except (ToolkitError, BotoCoreError, ClientError, OSError) as error:
-        fail(str(error) or type(error).__name__)
+        taken = getattr(error, "errno", None) == errno.EADDRINUSE
+        more = "; choose another port with --port, 0 for any that is free" if taken else ""
+        fail((str(error) or type(error).__name__) + more)
     except (KeyboardInterrupt, EOFError):
         fail("interrupted", code=130)
     except Exception as error:  # noqa: BLE001 - raised again unless it is the parser's own

@@ -77,6 +77,7 @@ def show(
         console.print(f"{escape(str(html))} written: open it in a browser")
         return
     answer = view.answer()
+    hint(f"run {found.folder.path}")
     print_head(answer)
     if tokens:
         print_tokens(view)

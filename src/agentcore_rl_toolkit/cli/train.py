@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import MissingExtraError
+from ..errors import ConfigError, MissingExtraError
 from ..run.folder import RunFolder
 from .child import own_runtime
 from .deploy import (
@@ -55,8 +55,10 @@ def train(
     ] = None,
 ) -> None:
     """Train an agent. Ctrl-C saves and stops; --resume goes on."""
-    load = import_trainer()
-    loaded = load(config, [*(overrides or []), *([f"backend={backend}"] if backend else [])])
+    changes = [*(overrides or []), *([f"backend={backend}"] if backend else [])]
+    loaded = load_config(config, changes)
+    if resume is not None and not RunFolder(resume).exists():
+        raise ConfigError(f"--resume {resume}: there is no run; give the folder that it printed")
     if dry_run:
         console.print(loaded.resolved(), markup=False, soft_wrap=True, end="")
         return
@@ -88,14 +90,17 @@ def run_elsewhere(config: TrainConfig, run_dir: Path) -> None:
     console.print(f"run folder: {run_dir}", markup=False, soft_wrap=True)
 
 
-def import_trainer() -> Callable[[Path, list[str]], TrainConfig]:
+def load_config(path: Path, overrides: list[str]) -> TrainConfig:
+    """Checked, and with the files that it names there."""
     # bfloat16 kernels of this library end the process on some CPUs; float32 is not affected
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     try:
-        from ..trainer.config import load
+        from ..trainer.config import check_inputs, load
     except ImportError as error:
         raise MissingExtraError("train", f"'art train' ({error.name})") from None
-    return load
+    config = load(path, overrides)
+    check_inputs(config)
+    return config
 
 
 def new_run_dir(config: TrainConfig) -> Path:
@@ -168,6 +173,8 @@ def kept_logs(run_dir: Path) -> Iterator[Path]:
 
 def print_outcome(outcome: Outcome) -> None:
     console.print(str(outcome.report), markup=False)
+    if not outcome.report.submitted:
+        hint(f"it was at step {outcome.steps} already: set train.steps higher to train on")
     console.print(f"run folder: {outcome.run_dir}", markup=False, soft_wrap=True)
     if outcome.before is not None and outcome.after is not None:
         before, after = 100 * outcome.before, 100 * outcome.after

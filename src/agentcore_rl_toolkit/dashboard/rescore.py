@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError
+from ..reward import RewardFunction
 from .rollout import RolloutView
 from .run import Run
 
@@ -28,6 +29,15 @@ class Rescored(NamedTuple):
     problem: str = ""
 
 
+def _is_reward(value: object, module: str) -> bool:
+    """A reward that the module makes itself, not one that it imports."""
+    return (
+        isinstance(value, type)
+        and issubclass(value, RewardFunction)
+        and (value.__module__ == module)
+    )
+
+
 def load_reward(name: str) -> Reward:
     """``module:Class``, made without arguments, or ``module:function``."""
     module_name, _, attribute = name.partition(":")
@@ -35,7 +45,12 @@ def load_reward(name: str) -> Reward:
         raise ConfigError(f"{name!r} names no reward: give it as module:Class")
     sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
+        module = importlib.import_module(module_name)
+        if not hasattr(module, attribute):
+            known = [n for n, one in vars(module).items() if _is_reward(one, module_name)]
+            there = f": it has {', '.join(known)}" if known else ""
+            raise ConfigError(f"{module_name} has no {attribute!r}{there}")
+        found = getattr(module, attribute)
         made = found() if isinstance(found, type) else found
     except (ImportError, AttributeError, TypeError) as error:
         raise ConfigError(f"the reward {name} cannot be made: {error}") from error

@@ -196,6 +196,21 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> TrainConfig:
     return build(value)
 
 
+def check_inputs(config: TrainConfig) -> None:
+    """That the files which it names are there: better now than after the agent was deployed."""
+    for key in ("train", "eval"):
+        path = getattr(config.data, key)
+        if path is not None and not Path(path).is_file():
+            raise ConfigError(f"data.{key}: there is no file {path}")
+    if config.backend == "embedded":
+        check_model(config.model.path)
+
+
+def check_model(folder: str | Path) -> None:
+    if not (Path(folder) / "config.json").is_file():
+        raise ConfigError(f"model.path: {folder} is no model folder: it has no config.json")
+
+
 def build(value: Mapping[str, Any]) -> TrainConfig:
     """From plain data; ``train`` holds the fields of TrainSetting and of LoopSetting."""
     data = {key: item for key, item in value.items() if item is not None}

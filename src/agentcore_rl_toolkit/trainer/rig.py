@@ -25,7 +25,7 @@ from ..gateway import Gateway, GatewaySettings, ModelSpec
 from ..gateway.text.family import choose_renderer
 from ..trajectory.row import Row
 from . import checkpoint
-from .config import TrainConfig
+from .config import TrainConfig, check_model
 from .step import StepReport, Trainer
 
 P = ParamSpec("P")
@@ -93,8 +93,7 @@ def load_tokenizer(folder: str | Path) -> Any:
     from transformers import AutoTokenizer
 
     path = Path(folder)
-    if not (path / "config.json").is_file():
-        raise ConfigError(f"model.path: {path} is no model folder: it has no config.json")
+    check_model(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError) as error:

@@ -76,7 +76,7 @@ def test_asked_for_by_name_it_is_given_or_refused(library: Path, tmp_path: Path)
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     microvm._probe.cache_clear()
     monkeypatch.setattr(microvm.importlib.util, "find_spec", lambda name: None)
-    assert "agentcore-rl-toolkit[microvm]" in isolation.drivers()["microvm"].probe().reason
+    assert "pip install -e '.[microvm]'" in isolation.drivers()["microvm"].probe().reason
     microvm._probe.cache_clear()
 
 

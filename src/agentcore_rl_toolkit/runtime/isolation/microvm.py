@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ...errors import IsolationError
+from ...errors import IsolationError, install_extra
 from .base import Agent, Compute, Probe, Running, SessionSpec, Stats, Template
 
 BOOT_S = 60.0
@@ -74,7 +74,7 @@ class MicroVMDriver:
 @functools.cache
 def _probe() -> Probe:
     if importlib.util.find_spec("microsandbox") is None:
-        install = "pip install 'agentcore-rl-toolkit[microvm]'"
+        install = install_extra("microvm")
         return Probe(False, f"not installed: {install} ({EXPERIMENTAL})")
     if reason := obstacle():
         return Probe(False, f"{reason} ({EXPERIMENTAL})")
