@@ -25,6 +25,11 @@ async def post(door: Any, opened: Any, body: Any, path: str = "/chat/completions
         pytest.param(b"{", "not valid JSON", id="truncated JSON"),
         pytest.param(b"[]", "JSON object", id="not an object"),
         pytest.param(b"", "not valid JSON", id="no body"),
+        pytest.param(
+            b'{"model": "policy", "messages": [{"role": "user", "content": "\xff"}]}',
+            "not valid JSON",
+            id="not UTF-8",
+        ),
         pytest.param({"model": "policy"}, "'messages' is missing", id="no messages"),
         pytest.param({**CHAT, "messages": "hi"}, "must be a list", id="messages not a list"),
         pytest.param({**CHAT, "messages": []}, "at least one object", id="messages empty"),
@@ -76,6 +81,14 @@ async def test_unknown_model_is_named_with_those_that_are_served(door: Any) -> N
     client = door.client(await door.open())
     with pytest.raises(openai.NotFoundError, match="served: policy"):
         await client.chat.completions.create(model="gpt-5", messages=USER)
+
+
+@pytest.mark.parametrize("prompt", [[-1], [[-1]], [1 << 31]])
+async def test_ids_that_no_vocabulary_has_are_a_400(door: Any, prompt: Any) -> None:
+    body = {"model": "policy", "prompt": prompt}
+    status, answer, _ = await post(door, await door.open(), body, "/completions")
+    assert status == 400
+    assert "no vocabulary" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize("left_out", ["logprobs", "ids", "prompt"])

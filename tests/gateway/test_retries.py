@@ -62,6 +62,16 @@ async def test_retry_of_a_finished_call_gets_the_same_answer(door: Any, engine: 
     assert sum(len(row["turns"]) for row in finished["rows"]) == 3
 
 
+async def test_a_key_that_comes_with_another_request_is_refused(door: Any, engine: Any) -> None:
+    opened = await door.open()
+    client, key = door.client(opened), {"Idempotency-Key": "k"}
+    await client.chat.completions.create(**CHAT, extra_headers=key)
+    other = {**CHAT, "messages": [{"role": "user", "content": "something else"}]}
+    with pytest.raises(openai.UnprocessableEntityError, match="came with another request"):
+        await client.chat.completions.create(**other, extra_headers=key)
+    assert (await door.finish(opened))["turns"] == 1
+
+
 async def test_parallel_equal_requests_are_different_calls(door: Any, engine: Any) -> None:
     engine.hold = asyncio.Event()
     opened = await door.open()

@@ -202,6 +202,14 @@ async def test_a_prompt_without_room_is_refused_as_frameworks_know_it(
     assert tokens.requests == []
 
 
+async def test_a_number_that_cannot_be_read_is_a_400(token_door: Any) -> None:
+    opened = await token_door.open()
+    body = b'{"model":"policy","temperature":1e999,"messages":[{"role":"user","content":"hi"}]}'
+    url = f"{opened['base_url']}/chat/completions"
+    async with token_door.http.post(url, data=body) as reply:
+        assert reply.status == 400, await reply.text()
+
+
 async def test_completions_take_ids_as_they_are(token_door: Any, tokens: FakeTokens) -> None:
     tokens.sampled = [*chars("xy"), 2]
     opened = await token_door.open()

@@ -58,6 +58,17 @@ def test_a_session_is_read_back_with_its_rows(tmp_path: Path) -> None:
     assert reader.problems == []
 
 
+def test_a_name_that_is_used_again_after_its_end_is_another_session(tmp_path: Path) -> None:
+    opened, turns = session("a", 2)
+    again = msgspec.structs.replace(opened, rollout_id="later", at=9.0)
+    closed = SessionClosed(session_id="a", at=5.0)
+    write(tmp_path / "turns", [opened, *turns, closed, again, turns[0]])
+    records = RunReader(tmp_path).sessions()
+    found = {record.opened.rollout_id: len(record.turns) for record in records.values()}
+    assert found == {"r-a": 2, "later": 1}
+    assert records["a"].opened.rollout_id == "later"
+
+
 def test_a_gateway_goes_on_with_the_sessions_that_were_not_closed(tmp_path: Path) -> None:
     frames: list[Frame] = []
     for name in ("a", "b", "c"):

@@ -52,10 +52,14 @@ class Identity(msgspec.Struct, frozen=True):
         headers = request.headers
         count = headers.get("x-stainless-retry-count", "0")
         return cls(
-            hashlib.sha256(salt + body).digest()[:16],
+            body_digest(body, salt),
             headers.get("Idempotency-Key"),
             int(count) if count.isdigit() else 0,
         )
+
+
+def body_digest(body: bytes, salt: bytes) -> bytes:
+    return hashlib.sha256(salt + body).digest()[:16]
 
 
 class Call:

@@ -80,7 +80,7 @@ class Relay:
         twin = self._shelf.twin(session, identity)
         if twin is not None:
             return await self._replies.follow(twin, request)
-        answered = find_answered(session, identity)
+        answered = find_answered(session, identity, dialect.salt)
         if answered:
             speller = pool.renderer.speller if pool.renderer is not None else None
             return await self._replies.replay(dialect, ask, answered, session, speller)
@@ -263,7 +263,10 @@ class Relay:
                 call.ask.prompt = await render_prompt(
                     pool.renderer, call.ask, session.graph, pool.name
                 )
-            prepared = slot.engine.prepare(call.ask, session.session_id)
+            try:
+                prepared = slot.engine.prepare(call.ask, session.session_id)
+            except msgspec.DecodeError as error:
+                raise bad_request(f"a parameter cannot be read: {error}") from None
             try:
                 reply = await slot.engine.http.send(
                     "POST", prepared.path, prepared.body, prepared.headers

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from ..trajectory.turn import Turn
-from .call import Identity, retry_keys
+from .call import Identity, body_digest, retry_keys
 from .dialects.base import Ask
+from .fault import Refusal
 from .session import Session
 from .text.logprob import tell_logprobs
 from .text.spelling import Speller
@@ -20,8 +21,11 @@ from .text.spelling import Speller
 encode = msgspec.json.Encoder().encode
 
 
-def find_answered(session: Session, identity: Identity) -> list[Turn]:
-    """Turns, one a choice, that answer a repeated request; empty when it must be sampled."""
+def find_answered(session: Session, identity: Identity, salt: bytes = b"") -> list[Turn]:
+    """Turns, one a choice, that answer a repeated request; empty when it must be sampled.
+
+    422 when a key comes again with another request: what was sampled does not answer that.
+    """
     told = identity.retry_count > 0 or identity.idempotency_key is not None
     graph, found = session.graph, None
     for key in retry_keys(identity):
@@ -35,6 +39,14 @@ def find_answered(session: Session, identity: Identity) -> list[Turn]:
     turns: list[Turn] = []
     while (head := graph.find_retry(found, len(turns))) is not None:
         turns.append(graph.turn(head.turn_id))
+    keyed = identity.idempotency_key is not None
+    if keyed and identity.digest != body_digest(turns[0].request, salt):
+        raise Refusal(
+            422,
+            "this Idempotency-Key came with another request before: use a key for one request only",
+            code="idempotency_key_reused",
+            retry=False,
+        )
     return turns
 
 

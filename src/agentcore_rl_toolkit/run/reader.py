@@ -181,9 +181,14 @@ class RunReader:
 
 
 def group(frames: Iterable[Frame]) -> dict[str, SessionRecord]:
+    """By session id. One that was opened again after its end is another session, which has the
+    name from then on; the one before it is found among the values."""
     out: dict[str, SessionRecord] = {}
     for frame in frames:
         record = out.get(frame.session_id)
+        if isinstance(frame, SessionOpened) and record is not None and record.closed is not None:
+            out[f"{frame.session_id} until {record.closed.at}"] = record
+            record = None
         if record is None:
             record = out[frame.session_id] = SessionRecord(frame.session_id)
         record.add(frame)

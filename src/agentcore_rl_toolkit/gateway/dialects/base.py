@@ -198,6 +198,8 @@ def chat_ask(
 
 def read_fields(body: bytes) -> dict[str, Raw]:
     try:
+        if not body.isascii():
+            body.decode()  # raw values are not looked into below
         fields = _fields.decode(body)
     except msgspec.ValidationError:
         raise bad_request("the body must be a JSON object") from None

@@ -21,6 +21,7 @@ from .base import (
 )
 
 _list = msgspec.json.Decoder(list[Any])
+MAX_ID = (1 << 31) - 1
 
 
 class CompletionsDialect(Dialect):
@@ -65,9 +66,11 @@ def _single(prompt: Raw) -> Raw:
         raise bad_request("'prompt' must be a string or a list of token ids", "prompt")
     items = _list.decode(prompt)
     if items and all(type(item) is int for item in items):
+        if min(items) < 0 or max(items) > MAX_ID:
+            raise bad_request("'prompt' has ids that no vocabulary has", "prompt")
         return prompt
     if len(items) == 1 and isinstance(items[0], str | list):
-        return Raw(msgspec.json.encode(items[0]))
+        return _single(Raw(msgspec.json.encode(items[0])))
     raise bad_request("'prompt' must be one prompt: send one request for each", "prompt")
 
 

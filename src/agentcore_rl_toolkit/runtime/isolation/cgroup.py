@@ -26,7 +26,7 @@ from .inside import tree
 _PREFIX = "art-"
 _numbers = itertools.count(1)
 """Of the groups of this process, whoever makes them."""
-LINGER_S = 5.0
+LINGER_S = 15.0
 """From a session's end to the end of its group, which is empty by then. The kernel looks through
 every file system on the machine for each group, and has enough to do while sessions end."""
 REMOVE_S = 2.0

@@ -149,6 +149,7 @@ def _init(config: Config, request: wire.Message, channel: socket.socket, agent: 
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    writing.send(b"\0")  # the agent may have ended before anybody listened
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     reason = "stopped"
