@@ -109,7 +109,6 @@ def test_an_unknown_key_is_one_readable_line(config: Path, tmp_path: Path) -> No
     [
         (["data.train=/nope.jsonl"], "data.train: there is no file /nope.jsonl"),
         (["model.path=/nope", "--dry-run"], "model.path: /nope is no model folder"),
-        (["--resume", "/nope"], "--resume /nope: there is no run"),
     ],
 )
 def test_what_is_not_there_is_said_before_anything_starts(
@@ -125,8 +124,9 @@ def test_what_is_not_there_is_said_before_anything_starts(
 def test_a_run_ends_with_the_held_out_success_and_leaves_no_process(
     config: Path, tmp_path: Path
 ) -> None:
-    done = art(tmp_path, str(config))
+    done = art(tmp_path, str(config), "--resume", str(tmp_path / "runs" / "named"))
     assert done.returncode == 0, done.stderr
+    assert "holds no run yet, so one begins there" in done.stdout + done.stderr
     assert re.search(r"step +1/1 +reward", done.stdout)
     last = done.stdout.strip().splitlines()[-1]
     assert re.fullmatch(r"held-out success: \d+\.\d % -> \d+\.\d %", last)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import ConfigError, MissingExtraError
+from ..errors import MissingExtraError
 from ..run.folder import RunFolder
 from .child import own_runtime
 from .deploy import (
@@ -57,13 +57,12 @@ def train(
     """Train an agent. Ctrl-C saves and stops; --resume goes on."""
     changes = [*(overrides or []), *([f"backend={backend}"] if backend else [])]
     loaded = load_config(config, changes)
-    if resume is not None and not RunFolder(resume).exists():
-        raise ConfigError(f"--resume {resume}: there is no run; give the folder that it printed")
     if dry_run:
         console.print(loaded.resolved(), markup=False, soft_wrap=True, end="")
         return
     run_dir = resume or new_run_dir(loaded)
-    hint(f"run folder {run_dir}")
+    new = resume is not None and not RunFolder(resume).exists()
+    hint(f"run folder {run_dir}" + (": it holds no run yet, so one begins there" if new else ""))
     if loaded.backend not in LOOPS:
         run_elsewhere(loaded, run_dir)
         return
