@@ -55,7 +55,7 @@ class Benchmark:
 
 
 PLAN = (
-    Benchmark("demo", "--seeds 1,2,3 --control", limit_s=2400, once=True),
+    Benchmark("train", "--seeds 1,2,3 --control", limit_s=2400, once=True),
     Benchmark("gpu", once=True, named=True),
     Benchmark("gateway", "--rounds 1", "--quick --rounds 1 --only direct,nginx,gateway,rllm,acr"),
     Benchmark("dialects", "--rounds 1", "--quick --rounds 1"),
@@ -68,7 +68,6 @@ PLAN = (
     Benchmark("backends", "", ""),
     Benchmark("dashboard", "", "--rollouts 10000", once=True),
     Benchmark("engine"),
-    Benchmark("train", "--in-process --both", None, limit_s=1800, once=True),
     Benchmark("overlap", "", None, once=True),
 )
 
