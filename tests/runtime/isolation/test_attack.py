@@ -136,6 +136,29 @@ async def test_the_log_of_a_session_is_bounded(pair: Pair) -> None:
     assert max(logs) <= LIMITS.disk_mb * 1024 * 1024
 
 
+async def test_limits_of_other_processes_cannot_be_set(pair: Pair) -> None:
+    code = (
+        "import resource, subprocess, sys\n"
+        "kind = resource.RLIMIT_NOFILE\n"
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        "tries = [outcome(resource.prlimit, pid, kind, (5, 5)) for pid in (1, child.pid)]\n"
+        "child.kill(); child.wait()\n"
+        "helper = 'import os, resource; resource.prlimit(os.getppid(), 7, (5, 5))'\n"
+        "done = subprocess.run([sys.executable, '-c', helper], capture_output=True, text=True)\n"
+        "own = resource.getrlimit(kind)\n"
+        "resource.setrlimit(kind, (150, 150))\n"
+        "value = [tries, 'PermissionError' in done.stderr, own, resource.prlimit(0, kind)]\n"
+    )
+    limit = LIMITS.open_files
+    assert await pair.try_(code) == [[EPERM, EPERM], True, [limit, limit], [150, 150]]
+
+
+async def test_a_session_cannot_end_its_init_by_signals(pair: Pair) -> None:
+    code = "value = [outcome(os.kill, 1, number) for number in (1, 2, 9, 10, 12, 15, 17)]"
+    assert await pair.try_(code) == [0] * 7
+    assert await ping(pair.attacker) == "Healthy"
+
+
 async def test_open_files_are_bounded(pair: Pair) -> None:
     leak = (
         "held = []\n"

@@ -42,7 +42,8 @@ def as_nobody() -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "part", ["test_attack.py", "test_trespass.py", "test_session.py", "../test_egress.py"]
+    "part",
+    ["test_attack.py", "test_trespass.py", "test_session.py", "test_birth.py", "../test_egress.py"],
 )
 def test_an_ordinary_user_gets_the_same(part: str) -> None:
     if reason := missing():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agentcore_rl_toolkit.runtime.isolation import Agent, SessionSpec, pool
 from agentcore_rl_toolkit.runtime.isolation.inside import tree
 from agentcore_rl_toolkit.runtime.isolation.template import ProcessTemplate
 
@@ -95,3 +99,50 @@ async def test_nothing_waits_without_a_pool(workshop: Workshop, zygote: bool) ->
     assert await ping(compute) == "Healthy"
     assert isinstance(template, ProcessTemplate)
     assert len(template._pool) == 0
+
+
+class Counted:
+    """Stands for a session, where only the pool's own steps matter."""
+
+    pid, way, answered, ended = 0, "", False, False
+
+    async def connect(self) -> None:
+        raise OSError("nobody listens")
+
+    def freeze(self) -> bool:
+        return False
+
+
+def fillers() -> list[asyncio.Task[object]]:
+    return [task for task in asyncio.all_tasks() if task.get_name() == "fill pool"]
+
+
+async def test_a_pool_is_filled_by_one_at_a_time_and_by_nobody_after_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "REST_S", 0.002)
+
+    async def start(spec: SessionSpec) -> Counted:
+        spec.log_path.touch()
+        await asyncio.sleep(0)
+        return Counted()
+
+    agent = Agent("r", "1", tmp_path, "rl_app.py", "python", pool=2)
+    waiting: pool.Pool[Any] = pool.Pool(agent, start)
+    chance = random.Random(3)
+    for number in range(500):
+        await waiting.spawn(SessionSpec(str(number), {}, tmp_path / f"{number}.log"))
+        await asyncio.sleep(chance.choice((0, 0, 0.001, 0.004)))
+        assert len(waiting) <= 2
+        assert len(fillers()) <= 1
+    await waiting.close()
+    assert not fillers()
+
+
+async def test_a_start_that_is_given_up_leaves_no_log(workshop: Workshop, tmp_path: Path) -> None:
+    template = await workshop.template(pool=2)
+    await template.spawn(workshop.spec())
+    await eventually(lambda: bool(list(tmp_path.glob(".ready-*"))))
+    await template.close()
+    assert not list(tmp_path.glob(".ready-*"))
+    assert not fillers()

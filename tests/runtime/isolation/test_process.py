@@ -121,3 +121,13 @@ async def test_memory_is_bounded_and_the_neighbour_unharmed(shop: Workshop) -> N
         await run_inside(one, "held = []\nwhile True: held.append(b'x' * 4_000_000)")
     assert "out of memory" in await one.wait()
     assert await ping(two) == "Healthy"
+
+
+async def test_limits_of_the_runtime_cannot_be_set(session: Compute) -> None:
+    """Which the kernel permits to every process of the same user."""
+    code = (
+        "import resource\n"
+        f"given = ({os.getpid()}, resource.RLIMIT_CORE)\n"
+        "value = [outcome(resource.prlimit, *given), outcome(resource.prlimit, 0, given[1])]"
+    )
+    assert await run_inside(session, OUTCOME + code) == [EPERM, 0]

@@ -20,6 +20,7 @@ HEADERS = {
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 CLONE = {"x86_64": 56, "aarch64": 220}
 SOCKET = {"x86_64": 41, "aarch64": 198}
+PRLIMIT = {"x86_64": 302, "aarch64": 261}
 OPENAT = {"x86_64": 257, "aarch64": 56}
 ALLOWED, KILLED = 0x7FFF0000, 0x80000000
 machines = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -60,7 +61,7 @@ def test_the_numbers_are_the_kernels(machine: str) -> None:
         name: number for name, number in ours.items() if name not in newer
     }
     assert (kernel["clone"], kernel["socket"]) == (CLONE[machine], SOCKET[machine])
-    assert kernel["clone3"] == 435
+    assert (kernel["clone3"], kernel["prlimit64"]) == (435, PRLIMIT[machine])
     assert linux._SYSCALLS[machine] == {name: kernel[name] for name in linux._SYSCALLS[machine]}
 
 
@@ -90,6 +91,13 @@ def test_odd_sockets_are_refused(machine: str) -> None:
     answers = [judge(machine, SOCKET[machine], family) for family in (1, 2, 10, 38, 40)]
     odd = refused(errno.EAFNOSUPPORT)
     assert answers == [ALLOWED, ALLOWED, ALLOWED, odd, odd]
+
+
+@machines
+def test_limits_of_other_processes_are_refused_and_ones_own_are_not(machine: str) -> None:
+    minus_one = 0xFFFF_FFFF
+    answers = [judge(machine, PRLIMIT[machine], process) for process in (0, 1, 4711, minus_one)]
+    assert answers == [ALLOWED, *[refused(errno.EPERM)] * 3]
 
 
 @machines

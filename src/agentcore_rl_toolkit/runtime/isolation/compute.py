@@ -42,6 +42,7 @@ class SessionCompute:
     ) -> None:
         self._ingress, self._listens_within_s = ingress, listens_within_s
         self.pid = usage.host_pid(handle)
+        """0 when it ended before anybody looked."""
         self._handle, self._channel = handle, channel
         self._own_network, self._own_processes = own_network, own_processes
         self._group = group
@@ -74,10 +75,16 @@ class SessionCompute:
         if not self._dead.done():
             self._dead.set_result(None)
 
+    @property
+    def _there(self) -> bool:
+        """Whether ``pid`` may be asked about: 0 is somebody else, for a control group ourselves."""
+        return self._handle >= 0 and self.pid > 0
+
     def bound(self) -> None:
         """Into its control group, in the background. Once its agent is there: what is forked by
         somebody else does not come with its init."""
-        self._joined = asyncio.ensure_future(self._join())
+        if self._there:
+            self._joined = asyncio.ensure_future(self._join())
 
     async def _join(self) -> None:
         try:
@@ -203,24 +210,24 @@ class SessionCompute:
 
     def freeze(self) -> bool:
         """All but its init, which sleeps until it is asked for something."""
-        if not self._stopped and self._handle >= 0:
+        if not self._stopped and self._there:
             self._stopped = tree.stop_below(self.pid)
         return self.frozen
 
     def thaw(self) -> None:
         stopped, self._stopped = self._stopped, frozenset()
-        if self._handle >= 0:
+        if self._there:
             tree.go_on_below(self.pid, stopped)
 
     def at_rest(self) -> bool:
         # Nobody sees what comes to it through the machine's own network.
-        return self._own_network and self._handle >= 0 and waiting.for_others(self.pid)
+        return self._own_network and self._there and waiting.for_others(self.pid)
 
     def cpu_s(self) -> float:
-        return usage.cpu_s(self.pid) if self._handle >= 0 else 0.0
+        return usage.cpu_s(self.pid) if self._there else 0.0
 
     def stats(self) -> Stats:
-        if self._handle < 0:
+        if not self._there:
             return Stats(0, 0, 0.0)
         measured = usage.measure(self.pid)
         # The group has the files in memory, too, but nothing from before it was joined.

@@ -29,8 +29,7 @@ from .inside import command, fresh
 from .inside import plain as given
 from .pool import Pool
 from .scratch import Scratch
-from .template import allow_many_files, answers, binds_itself, check_network, environment
-from .zygote import within
+from .template import allow_many_files, binds_itself, check_network, environment
 
 MADE_OF = (
     "plain processes of the same user in process groups of their own; no wall, and memory is not "
@@ -179,29 +178,12 @@ class PlainTemplate:
         self.scratch = Scratch()
         self._count = 0
         self._running: set[PlainCompute] = set()
-        self._pool = Pool(agent.pool, self._start_ahead, 0.0)
+        self._pool = Pool(agent, self._start)
         # Nobody writes to it: sessions see its end when this process is gone.
         self._line, self._held = os.pipe()
 
     async def spawn(self, spec: SessionSpec) -> Compute:
-        ready = None if spec.env else self._pool.take(spec.log_path)
-        self._pool.refill(spec.log_path.parent)
-        if ready is None:
-            return await self._start(spec)
-        ready.way = "pool"
-        return ready
-
-    async def _start_ahead(self, log: Path) -> PlainCompute:
-        compute = await self._start(SessionSpec("(ready)", {}, log))
-        try:
-            await within(self.agent.init_timeout_s, answers(compute))
-            compute.answered = True
-        except (OSError, TimeoutError):
-            pass  # whoever takes it will be told
-        except BaseException:
-            await compute.kill()
-            raise
-        return compute
+        return await self._pool.spawn(spec)
 
     async def _start(self, spec: SessionSpec) -> PlainCompute:
         self._count += 1

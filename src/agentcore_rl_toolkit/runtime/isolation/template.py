@@ -15,7 +15,6 @@ import os
 import resource
 import shutil
 import socket
-from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import IsolationError
@@ -34,7 +33,8 @@ logger = logging.getLogger(__name__)
 Mode = Literal["zygote", "exec"]
 START_S = 15.0
 """For a session's surroundings; its agent's own start is not in it."""
-
+KILL_S = 15.0
+"""For all sessions together; what is still there ends with the zygote."""
 
 MANY_FILES = 10_240
 """What macOS permits, where it says that there is no limit."""
@@ -79,6 +79,10 @@ def binds_itself(agent: Agent) -> IsolationError:
     )
 
 
+class Killed(IsolationError):
+    """The session, or its zygote, ended while it was being started."""
+
+
 class ProcessTemplate:
     """Sessions as plain processes; the namespace level builds on it."""
 
@@ -101,7 +105,7 @@ class ProcessTemplate:
         self._running: set[SessionCompute] = set()
         self.readable: list[str] = []
         """What sessions may read, at the level where they see the machine's files."""
-        self._pool = Pool(agent.pool, self._start_ahead, agent.freeze_s)
+        self._pool = Pool(agent, self._start)
         self._groups = cgroup.find()
         self._watchdog: asyncio.Task[None] | None = None
 
@@ -112,26 +116,30 @@ class ProcessTemplate:
         if program or not self.agent.zygote:
             self.mode, self._binds = "exec", program
             self.note = f"{self.agent.entry} is not Python" if program else "zygote is switched off"
-        try:
-            await self._ensure_zygote()
-        except CannotFork as error:
-            self.mode, self._binds = "exec", error.binds
-            self.note = f"every session starts a fresh interpreter: {error}"
-            logger.info("runtime=<%s> | cannot fork | %s", self.agent.runtime_id, error)
-            await self._ensure_zygote()
+        await self._ensure_zygote()
         if not self._groups.memory:
             watch = watchdog.watch(lambda: self._running, self.agent.limits.memory_mb)
             self._watchdog = asyncio.create_task(watch, name="memory watchdog")
-        if self._binds and not self.own_network:
-            raise binds_itself(self.agent)
 
     async def _ensure_zygote(self) -> Zygote:
         async with self._starting:
-            if self._zygote is None or not self._zygote.alive:
-                if self._zygote is not None:
-                    await self._zygote.close()
-                self._zygote = await Zygote.start(self.agent, self.config(), self.environment())
+            if self._zygote is not None and self._zygote.alive:
+                return self._zygote
+            if self._zygote is not None:
+                await self._zygote.close()
+            try:
+                self._zygote = await self._make_zygote()
+            except CannotFork as error:  # perhaps not at the first start: imports may differ
+                self.mode, self._binds = "exec", error.binds
+                self.note = f"every session starts a fresh interpreter: {error}"
+                logger.info("runtime=<%s> | cannot fork | %s", self.agent.runtime_id, error)
+                self._zygote = await self._make_zygote()
             return self._zygote
+
+    async def _make_zygote(self) -> Zygote:
+        if self._binds and not self.own_network:
+            raise binds_itself(self.agent)
+        return await Zygote.start(self.agent, self.config(), self.environment())
 
     def environment(self) -> dict[str, str]:
         """Of the zygote."""
@@ -159,53 +167,53 @@ class ProcessTemplate:
         }
 
     async def spawn(self, spec: SessionSpec) -> Compute:
-        # What waits has been started without this session's environment.
-        ready = None if spec.env else self._pool.take(spec.log_path)
-        self._pool.refill(spec.log_path.parent)
-        if ready is None:
-            return await self._start(spec)
-        ready.way = "pool"
-        return ready
-
-    async def _start_ahead(self, log: Path) -> SessionCompute:
-        compute = await self._start(SessionSpec("(ready)", {}, log))
-        try:
-            await within(self.agent.init_timeout_s, answers(compute))
-            compute.answered = True
-        except (OSError, TimeoutError) as error:
-            logger.debug("pid=<%d> error=<%s> | waits unanswered", compute.pid, error)
-        except BaseException:
-            await compute.kill()
-            raise
-        return compute
+        return await self._pool.spawn(spec)
 
     async def _start(self, spec: SessionSpec) -> SessionCompute:
+        try:
+            return await self._try_start(spec)
+        except Killed as error:
+            logger.warning("session=<%s> error=<%s> | starting again", spec.session_id, error)
+            return await self._try_start(spec)
+
+    async def _try_start(self, spec: SessionSpec) -> SessionCompute:
         self._count += 1
         request = self.request(spec)
-        group = self._groups.make(self.agent.limits, processes=not self.own_processes)
-        ours, theirs = wire.pair()
-        opened = [ours, theirs]
+        group: cgroup.Group | None = None
         try:
-            log = os.open(spec.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
+            group = self._groups.make(self.agent.limits, processes=not self.own_processes)
+            handle, channel, ingress = await self._begin(spec, request)
+        except BaseException as error:
+            if group is not None:
+                group.remove_later()
+            if isinstance(error, (Closed, OSError, ValueError)):
+                why = f"cannot start session {spec.session_id}: {error}"
+                raise IsolationError(why) from error
+            raise
+        return await self._await_session(handle, channel, ingress, group, request)
+
+    async def _begin(
+        self, spec: SessionSpec, request: wire.Message
+    ) -> tuple[int, Channel, tuple[str, int]]:
+        """A handle on the session's first process, the way to it, and where its agent listens."""
+        ours, theirs = wire.pair()
+        try:
+            with contextlib.ExitStack() as given:
+                given.enter_context(theirs)
+                log = os.open(spec.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                given.callback(os.close, log)
                 descriptors = [log, theirs.fileno()]
                 ingress = ("127.0.0.1" if self._binds else INGRESS, CONTRACT_PORT)
                 if not self.own_network:
                     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-                    opened.append(listener)
+                    given.enter_context(listener)
                     descriptors.append(listener.fileno())
                     ingress = listener.getsockname()
                 handle = await self._fork(request, descriptors)
-            finally:
-                os.close(log)
-            opened.remove(ours)
-        except (Closed, OSError) as error:
-            await asyncio.to_thread(group.remove)
-            raise IsolationError(f"cannot start session {spec.session_id}: {error}") from error
-        finally:
-            for sock in opened:
-                sock.close()
-        return await self._await_session(handle, Channel(ours), ingress, group, request)
+        except BaseException:
+            ours.close()
+            raise
+        return handle, Channel(ours), ingress
 
     async def _fork(self, request: wire.Message, descriptors: list[int]) -> int:
         try:
@@ -242,35 +250,36 @@ class ProcessTemplate:
         self._running.add(compute)
         try:
             message, _ = await within(START_S, channel.receive())
-        except (Closed, TimeoutError):
-            message = {"error": "its first process ended or hung"}
-        except BaseException:
+            if "ready" not in message:
+                kind = Killed if message.get("again") else IsolationError
+                raise kind(f"cannot isolate the session: {message.get('error')}")
+        except BaseException as error:
             await compute.kill()
+            if isinstance(error, Closed):
+                raise Killed(
+                    "the session's first process was killed while it was being started. Did the "
+                    "machine run out of memory?"
+                ) from error
+            if isinstance(error, TimeoutError):
+                raise IsolationError(
+                    f"the session's surroundings were not made within {START_S:g} s: the machine "
+                    "is overloaded. Start fewer sessions at a time"
+                ) from error
             raise
-        if "ready" not in message:
-            await compute.kill()
-            raise IsolationError(f"cannot isolate the session: {message.get('error')}")
         compute.bound()
         return compute
 
     async def close(self) -> None:
         """Ends every session of the template, too."""
         await self._pool.close()
-        await asyncio.gather(*(compute.kill() for compute in list(self._running)))
+        kills = [asyncio.ensure_future(compute.kill()) for compute in self._running]
+        if kills:
+            await asyncio.wait(kills, timeout=KILL_S)
         if self._watchdog is not None:
             self._watchdog.cancel()
         if self._zygote is not None:
             await self._zygote.close()
             self._zygote = None
+        await asyncio.gather(*kills)
         await cgroup.remove_left()
         await asyncio.to_thread(self.scratch.remove)
-
-
-async def answers(compute: Compute) -> None:
-    reader, writer = await asyncio.open_connection(sock=await compute.connect())
-    try:
-        writer.write(b"GET /ping HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-        if not (await reader.read()).startswith((b"HTTP/1.1 200 ", b"HTTP/1.0 200 ")):
-            raise OSError("/ping is not answered with 200")
-    finally:
-        writer.close()

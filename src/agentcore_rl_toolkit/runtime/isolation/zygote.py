@@ -79,7 +79,7 @@ class Zygote:
             ) from None
         except Closed:
             raise IsolationError(
-                f"{name} ended its process while it was imported.{self.said()}"
+                f"{name} ended its process, or was killed, while it was imported.{self.said()}"
             ) from None
         if "ready" not in message:
             self._refuse(name, message)

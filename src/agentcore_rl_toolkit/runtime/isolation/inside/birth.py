@@ -23,6 +23,10 @@ Config = dict[str, Any]
 COME_S = 10.0
 
 
+class Unborn(OSError):
+    """The zygote ended, or could not fork; another may."""
+
+
 def ask(births: socket.socket, config: Config, request: wire.Message, listener: int) -> int:
     """Of init. The agent's process id, as init sees it."""
     ours, theirs = wire.pair()
@@ -31,13 +35,15 @@ def ask(births: socket.socket, config: Config, request: wire.Message, listener: 
         wire.send(births, request, [theirs.fileno(), listener, 1, *spaces])
         theirs.close()
         answer = wire.receive(ours)
+    except (BrokenPipeError, ConnectionResetError):
+        answer = None
     finally:
         for one in (ours, theirs, births):
             one.close()
         for descriptor in spaces:
             os.close(descriptor)
     if answer is None:
-        raise OSError("the zygote cannot fork the agent")
+        raise Unborn("the zygote cannot fork the agent")
     return _come(int(answer[0]["agent"]))
 
 

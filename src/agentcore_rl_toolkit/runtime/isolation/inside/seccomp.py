@@ -78,9 +78,9 @@ FAMILIES = (38, 40)
 """AF_ALG, a door into kernel crypto, and AF_VSOCK, which no network namespace bounds."""
 
 _ARCHITECTURES = {
-    # machine: (column, audit architecture, clone, clone3, socket)
-    "x86_64": (0, 0xC000003E, 56, 435, 41),
-    "aarch64": (1, 0xC00000B7, 220, 435, 198),
+    # machine: (column, audit architecture, clone, clone3, socket, prlimit64)
+    "x86_64": (0, 0xC000003E, 56, 435, 41, 302),
+    "aarch64": (1, 0xC00000B7, 220, 435, 198, 261),
 }
 _NAMESPACES = (
     linux.CLONE_NEWNS
@@ -104,7 +104,7 @@ def supported(machine: str | None = None) -> bool:
 def program(machine: str) -> bytes:
     """Classic BPF over ``struct seccomp_data``: 8 bytes an instruction. A zygote asks for it once,
     so that no session has to make it."""
-    column, audit, clone, clone3, socket = _ARCHITECTURES[machine]
+    column, audit, clone, clone3, socket, prlimit64 = _ARCHITECTURES[machine]
     code = [
         _step(_LOAD, _ARCHITECTURE),
         _step(_EQUAL, audit, 1, 0),
@@ -126,6 +126,14 @@ def program(machine: str) -> bytes:
     for family in FAMILIES:
         code += [_step(_EQUAL, family, 0, 1), _refuse(errno.EAFNOSUPPORT)]
     code.append(_step(_RETURN, _ALLOW))
+    # Processes of one user may set each other's limits: only 0, the caller itself, is let through.
+    code += [
+        _step(_EQUAL, prlimit64, 0, 4),
+        _step(_LOAD, _ARGUMENT),
+        _step(_EQUAL, 0, 1, 0),
+        _refuse(errno.EPERM),
+        _step(_RETURN, _ALLOW),
+    ]
     for numbers in DENIED.values():
         if (number := numbers[column]) is not None:
             code += [_step(_EQUAL, number, 0, 1), _refuse(errno.EPERM)]

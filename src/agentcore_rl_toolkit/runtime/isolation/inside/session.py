@@ -51,7 +51,8 @@ def begin(
         else:
             agent = birth.ask(births, config, request, listener.fileno())
     except Exception as error:  # noqa: BLE001 - told to the runtime
-        wire.send(channel, {"error": f"{type(error).__name__}: {error}"})
+        again = isinstance(error, birth.Unborn)
+        wire.send(channel, {"error": f"{type(error).__name__}: {error}", "again": again})
         os._exit(1)
     if agent:
         listener.close()
@@ -67,6 +68,7 @@ def begin(
 def enter(config: Config, request: wire.Message, descriptors: list[int]) -> socket.socket:
     """Of an agent that its zygote forked: into the session that an init has made. Its listener."""
     try:
+        os.dup2(descriptors[2], 2)  # should it not get far, the session's log says why
         script.let_bind()
         os.setsid()
         listener, log = birth.enter(config, request, descriptors)
@@ -75,7 +77,7 @@ def enter(config: Config, request: wire.Message, descriptors: list[int]) -> sock
         linux.prctl(linux.PR_SET_DUMPABLE, 1)
         _reseed()
         return socket.socket(fileno=listener)
-    except BaseException:  # noqa: BLE001 - seen in the zygote's output; nothing may run outside
+    except BaseException:  # noqa: BLE001 - nothing may run outside
         traceback.print_exc()
         os._exit(1)
 
@@ -146,11 +148,16 @@ def _init(config: Config, request: wire.Message, channel: socket.socket, agent: 
     reading, writing = socket.socketpair()
     reading.setblocking(False)
     writing.setblocking(False)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
+    ignored = [signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    if config["level"] == "process":
+        signal.signal(signal.SIGTERM, lambda *_: None)
+    else:  # the end of the zygote is SIGKILL there, and this one could only be the agent's
+        ignored.append(signal.SIGTERM)
     signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the agent's import may have blocked some
     writing.send(b"\0")  # the agent may have ended before anybody listened
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in ignored:
         signal.signal(number, signal.SIG_IGN)
     reason = "stopped"
     try:

@@ -119,20 +119,20 @@ class Server:
             pages.collapse()
         sys.stdout.flush()
         sys.stderr.flush()
-        wakeups, writing = _watch_children()
+        children = Children()
         self._begin(facts)
         poller = select.poll()
         poller.register(self.control, select.POLLIN)
-        poller.register(wakeups, select.POLLIN)
+        poller.register(children.ended, select.POLLIN)
         while True:
             for descriptor, _ in poller.poll():
-                if descriptor == wakeups.fileno():
-                    wakeups.recv(4096)
+                if descriptor == children.ended.fileno():
+                    children.ended.recv(4096)
                     self._bury()
-                elif (listener := self._next_request(wakeups, writing)) is not None:
+                elif (listener := self._next_request(children)) is not None:
                     return listener
 
-    def _next_request(self, wakeups: socket.socket, writing: socket.socket) -> socket.socket | None:
+    def _next_request(self, children: Children) -> socket.socket | None:
         """A listener, in the agent process of a new session; None in the zygote."""
         received = wire.receive(self.control)
         if received is None:
@@ -149,7 +149,7 @@ class Server:
             self.control.close()
             if self._own_pids >= 0:
                 os.close(self._own_pids)
-            _forget_children(wakeups, writing)
+            children.forget()
             return self._enter(request, descriptors)
         self._answer(pid)
         _close(descriptors)
@@ -206,7 +206,10 @@ class Nursery(Server):
         return self.serve(facts)
 
     def _begin(self, facts: wire.Message) -> None:
-        wire.send(self.control, facts)
+        try:
+            wire.send(self.control, facts)
+        except OSError:  # the maker has ended, and nobody else is left to be told
+            os._exit(1)
 
     def _refuse(self, error: OSError) -> None:
         """Whoever asked sees its line closed."""
@@ -227,18 +230,23 @@ def _close(descriptors: list[int]) -> None:
         os.close(descriptor)
 
 
-def _watch_children() -> tuple[socket.socket, socket.socket]:
-    """A socket that is readable when a child has ended, and its other end."""
-    reading, writing = socket.socketpair()
-    reading.setblocking(False)
-    writing.setblocking(False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-    return reading, writing
+class Children:
+    """Tells when a child has ended, whatever the agent's import did to the signal for it: a dead
+    child that is not reaped keeps its session's process namespace from ending."""
 
+    def __init__(self) -> None:
+        self.ended, self._writing = socket.socketpair()
+        """Readable then."""
+        self.ended.setblocking(False)
+        self._writing.setblocking(False)
+        self._handler = signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._writing.fileno(), warn_on_full_buffer=False)
+        self._mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
 
-def _forget_children(wakeups: socket.socket, writing: socket.socket) -> None:
-    signal.set_wakeup_fd(-1)
-    wakeups.close()
-    writing.close()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    def forget(self) -> None:
+        """In a child: as the agent's import left it."""
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        signal.signal(signal.SIGCHLD, self._handler or signal.SIG_DFL)
+        self.ended.close()
+        self._writing.close()
