@@ -65,3 +65,5 @@ def summarise(outcomes: list[tuple[int, float | str]]) -> None:
     if rewards:
         solved = sum(reward >= 1.0 for reward in rewards)
         print(f"success: {100 * solved / len(rewards):.1f} % of {len(rewards)} rollouts")
+    else:
+        print("success: unknown, because every rollout failed")

@@ -59,7 +59,7 @@ def main() -> int:
     solved = sum(reward == 1.0 for reward in rewards)
     print(f"\n{solved} of {len(rewards)} solved in {time.perf_counter() - started:.0f} s")
     if solved == len(rewards):
-        print(f"With a model of your own: examples/{example.name}/README.md and its evaluate.py")
+        print("With a model of your own: examples/README.md")
     return 0 if rewards and solved == len(rewards) else 1
 
 

@@ -5,6 +5,7 @@ import os
 from bedrock_agentcore.runtime import BedrockAgentCoreApp
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
+from strands.tools.executors import SequentialToolExecutor
 from world import POLICY, Airline
 
 app = BedrockAgentCoreApp()
@@ -20,7 +21,11 @@ def invoke(payload, context):
         )
         tools = [tool(each) for each in Airline().tools()]
         conversations[context.session_id] = Agent(
-            model, tools=tools, system_prompt=POLICY, callback_handler=None
+            model,
+            tools=tools,
+            system_prompt=POLICY,
+            tool_executor=SequentialToolExecutor(),  # calls of one message are about the same data
+            callback_handler=None,
         )
     return {"response": str(conversations[context.session_id](payload["prompt"]))}
 

@@ -20,7 +20,9 @@ def rows(user_model: str = "user") -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--user-model", default="user")
     for row in rows(parser.parse_args().user_model):
         print(json.dumps(row))

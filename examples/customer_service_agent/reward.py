@@ -14,8 +14,9 @@ from world import Airline
 from agentcore_rl_toolkit import RewardFunction
 
 FORMS = ("Amount:", "Refused:")
-DATE = re.compile(r"\d{4}-\d\d-\d\d")
-AMOUNT = re.compile(r"\b\d{2,}\b")
+NO_AMOUNT = re.compile(r"\b(\d{4}-\d\d-\d\d|GL\d{3})\b")
+"""A day or a flight."""
+AMOUNT = re.compile(r"\d{2,}")
 
 
 class ServiceReward(RewardFunction):
@@ -49,7 +50,7 @@ def answers(said: Sequence[str]) -> list[str] | None:
         text = " ".join(message.split()).removesuffix(".")
         if text.startswith(FORMS):
             found += [text] if text not in found else []
-        elif AMOUNT.search(DATE.sub("", text.replace(",", ""))):
+        elif AMOUNT.search(NO_AMOUNT.sub("", text.replace(",", ""))):
             return None
     return found
 

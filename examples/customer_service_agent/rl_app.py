@@ -9,6 +9,7 @@ from openai import OpenAI
 from reward import ServiceReward
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
+from strands.tools.executors import SequentialToolExecutor
 from world import POLICY, Airline
 
 from agentcore_rl_toolkit import AgentCoreRLApp
@@ -25,7 +26,13 @@ def invoke(payload):
     )
     airline = Airline()
     tools = [tool(each) for each in airline.tools()]
-    agent = Agent(model, tools=tools, system_prompt=POLICY, callback_handler=None)
+    agent = Agent(
+        model,
+        tools=tools,
+        system_prompt=POLICY,
+        tool_executor=SequentialToolExecutor(),  # calls of one message are about the same data
+        callback_handler=None,
+    )
     with OpenAI(**access) as client:
         user_model = payload.get("user_model_id", "user")
         said = converse(agent, Customer(client, user_model, payload["instruction"]))

@@ -11,7 +11,9 @@ import json
 from warehouse import questions
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

@@ -13,6 +13,7 @@ from typing import Any
 
 APPS = ("supervisor", "api_docs", "contacts", "wallet", "music")
 PAGE = 4
+MAX_NOTE = 200
 
 
 class AppError(Exception):
@@ -92,6 +93,8 @@ class Phone:
             raise AppError(f"{to!r} has no account")
         if type(amount) is not int or not 0 < amount <= self.data["balance"]:
             raise AppError("the amount must be a whole number that the balance covers")
+        if not isinstance(note, str) or len(note) > MAX_NOTE:
+            raise AppError("the note is too long, or no text")
         self.data["balance"] -= amount
         sent = {"from": "me", "to": to, "amount": amount, "note": note}
         self.data["transactions"].append({"id": len(self.data["transactions"]) + 1, **sent})

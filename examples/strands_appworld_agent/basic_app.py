@@ -6,6 +6,7 @@ from contextlib import closing
 from bedrock_agentcore.runtime import BedrockAgentCoreApp
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
+from strands.tools.executors import SequentialToolExecutor
 from world import make_world
 
 SYSTEM_PROMPT = (
@@ -35,7 +36,13 @@ def invoke(payload):
             """
             return world.execute(code)
 
-        agent = Agent(model, tools=[execute], system_prompt=SYSTEM_PROMPT, callback_handler=None)
+        agent = Agent(
+            model,
+            tools=[execute],
+            system_prompt=SYSTEM_PROMPT,
+            tool_executor=SequentialToolExecutor(),  # calls of one message are about the same data
+            callback_handler=None,
+        )
         response = str(agent(world.task.instruction))
     return {"response": response}
 

@@ -5,6 +5,7 @@ from contextlib import closing
 from reward import AppReward
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
+from strands.tools.executors import SequentialToolExecutor
 from world import conceal, make_world
 
 from agentcore_rl_toolkit import AgentCoreRLApp
@@ -39,7 +40,13 @@ def invoke(payload):
             """
             return world.execute(code)
 
-        agent = Agent(model, tools=[execute], system_prompt=SYSTEM_PROMPT, callback_handler=None)
+        agent = Agent(
+            model,
+            tools=[execute],
+            system_prompt=SYSTEM_PROMPT,
+            tool_executor=SequentialToolExecutor(),  # calls of one message are about the same data
+            callback_handler=None,
+        )
         response = str(agent(world.task.instruction))
         score = AppReward()(world=world)
     return {"rewards": score, "response": response}

@@ -29,6 +29,8 @@ MAX_CHARS = 8000
 MAX_LINE_BYTES = 1 << 20
 """Of what the interpreter says at once."""
 HERE = Path(__file__).resolve().parent
+REPL = (HERE / "repl.py").read_text()
+"""In memory from the start: what the model's code does to the file does not matter."""
 PR_SET_DUMPABLE = 4
 
 
@@ -106,7 +108,7 @@ class SmallWorld:
     def _write(self, message: dict[str, Any]) -> None:
         if self._child is None:
             self._child = subprocess.Popen(
-                [sys.executable, "-I", str(HERE / "repl.py")],
+                [sys.executable, "-I", "-c", REPL],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -18,7 +18,9 @@ from agentcore_rl_toolkit import RolloutClient
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("--agent", required=True, help="ARN of the agent")
     parser.add_argument("--base-url", required=True)

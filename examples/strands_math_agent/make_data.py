@@ -79,7 +79,9 @@ def _expression(rng: random.Random, depth: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--gsm8k", metavar="FILE|NAME", help="a local copy, or its name on the hub")

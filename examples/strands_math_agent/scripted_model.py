@@ -15,6 +15,7 @@ import asyncio
 import json
 import random
 import re
+import sys
 import time
 import uuid
 from collections import Counter
@@ -178,6 +179,8 @@ def main() -> None:
         asyncio.run(_serve(parser.parse_args()))
     except KeyboardInterrupt:
         pass
+    except OSError as error:
+        sys.exit(f"{error.strerror or error}; choose another port with --port, 0 for any free one")
 
 
 if __name__ == "__main__":

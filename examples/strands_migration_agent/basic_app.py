@@ -6,9 +6,10 @@ import tempfile
 from pathlib import Path
 
 from bedrock_agentcore.runtime import BedrockAgentCoreApp
-from dataset import load_repo
+from dataset import load_repo, prompt_of
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
+from strands.tools.executors import SequentialToolExecutor
 from tools import Workspace
 
 SYSTEM_PROMPT = (
@@ -31,10 +32,15 @@ def invoke(payload):
         workspace = Workspace(load_repo(payload["repo_uri"], Path(scratch)))
         before = texts(workspace.folder)
         tools = [tool(each) for each in workspace.tools()]
-        agent = Agent(model, tools=tools, system_prompt=SYSTEM_PROMPT, callback_handler=None)
+        agent = Agent(
+            model,
+            tools=tools,
+            system_prompt=SYSTEM_PROMPT,
+            tool_executor=SequentialToolExecutor(),  # calls of one message are about the same files
+            callback_handler=None,
+        )
         tests = sum("src/test/" in name for name in before)
-        prompt = payload["prompt"].format(repo_path=workspace.folder, num_tests=tests)
-        response = str(agent(prompt))
+        response = str(agent(prompt_of(payload, workspace.folder, tests)))
         return {"response": response, "patch": patch(before, texts(workspace.folder))}
 
 

@@ -30,6 +30,12 @@ def tasks(source: str) -> Iterator[dict[str, Any]]:
         yield {"prompt": PROMPT, "repo_uri": uri, "metadata_uri": metadata}
 
 
+def prompt_of(payload: dict[str, Any], folder: Path, tests: int) -> str:
+    """Only the two names are filled in: ``str.format`` would let a prompt read this process."""
+    text = str(payload["prompt"]).replace("{repo_path}", str(folder))
+    return text.replace("{num_tests}", str(tests))
+
+
 def load_repo(uri: str, into: Path) -> Path:
     """A copy of a project that may be changed."""
     folder = into / uri.rstrip("/").rpartition("/")[2].removesuffix(".tar.gz")

@@ -20,6 +20,9 @@ MAJOR = 61
 BUILD_S, PROGRAM_S = 600.0, 60.0
 """How long a compiler or Maven may take, and a test."""
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "MAVEN_SKIP_RC": "1"}
+MAX_SETTINGS_BYTES = 1 << 16
+SPOILED = (OSError, ValueError, RecursionError, ElementTree.ParseError)
+"""A disk that the agent has filled, names and folders that no tool takes, a report of its own."""
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 """Small heaps and little optimisation: these programs live for a second."""
 
@@ -77,8 +80,8 @@ def judge(folder: Path, original: Original) -> Verdict:
     try:
         with tempfile.TemporaryDirectory(prefix="build-", ignore_cleanup_errors=True) as scratch:
             return how(folder, original, Path(scratch))
-    except OSError as error:  # such as a disk that the agent has filled
-        return Verdict(log=str(error))
+    except SPOILED as error:
+        return Verdict(log=repr(error))
 
 
 # --- the JDK's own tools ---------------------------------------------------------------------
@@ -156,7 +159,9 @@ def major(file: Path) -> int:
 def _settings(file: Path) -> dict[str, str]:
     if not file.is_file():
         return {}
-    lines = (line.partition("=") for line in file.read_text(errors="replace").splitlines())
+    with file.open("rb") as opened:
+        text = opened.read(MAX_SETTINGS_BYTES).decode(errors="replace")
+    lines = (line.partition("=") for line in text.splitlines())
     return {name.strip(): value.strip().strip('"') for name, _, value in lines}
 
 

@@ -16,7 +16,9 @@ from tasks import shipped
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--source", help="folder or s3://bucket/prefix with MigrationBench's layout"
     )
@@ -26,11 +28,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the shipped projects' questions")
     parser.add_argument("repos", nargs="*", type=Path, metavar="REPO")
     options = parser.parse_args()
+    if bool(options.pack) != bool(options.repos):
+        parser.error("--pack and REPO go together")
     if options.pack:
         for repo in options.repos:
             print(dataset.pack(repo.resolve(), options.pack, describe(repo)))
         return
-    for task in dataset.tasks(options.source) if options.source else shipped(options.seed):
+    tasks = list(dataset.tasks(options.source) if options.source else shipped(options.seed))
+    if not tasks:
+        parser.error(f"there is no NAME/NAME.tar.gz in {options.source}")
+    for task in tasks:
         print(json.dumps(task))
 
 

@@ -14,11 +14,12 @@ from java import HeldOut, Original, Verdict, judge
 
 from agentcore_rl_toolkit import RewardFunction
 
-FOR_BUILDING = 0.2
-
 
 class MigrationReward(RewardFunction):
-    """0 without a build for Java 17; with it 0.2, and the rest by the share of what is right."""
+    """0 without a build for Java 17; with it the share of what is right.
+
+    Building alone earns nothing: a stub with the right interface builds as well.
+    """
 
     def __init__(
         self, folder: Path, num_test_cases: int = 0, held_out: Mapping[str, Any] | None = None
@@ -35,4 +36,4 @@ class MigrationReward(RewardFunction):
         total = max(verdict.total, self.num_test_cases)
         if not verdict.migrated or not total:
             return 0.0
-        return FOR_BUILDING + (1 - FOR_BUILDING) * (verdict.passed / total)
+        return max(0.0, min(1.0, verdict.passed / total))

@@ -1,13 +1,11 @@
 """The agent as trained: the deployed one, with the model of the rollout and a reward."""
 
-import tempfile
-from pathlib import Path
-
-from dataset import load_metadata, load_repo
+from dataset import load_metadata, load_repo, prompt_of
 from reward import MigrationReward
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
-from tools import Workspace, conceal
+from strands.tools.executors import SequentialToolExecutor
+from tools import Workspace, conceal, scratch_folder
 
 from agentcore_rl_toolkit import AgentCoreRLApp
 
@@ -31,16 +29,20 @@ def invoke(payload):
     )
     conceal()
     metadata = load_metadata(payload.get("metadata_uri"))
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        workspace = Workspace(load_repo(payload["repo_uri"], Path(scratch)))
+    with scratch_folder() as scratch:
+        workspace = Workspace(load_repo(payload["repo_uri"], scratch))
         reward = MigrationReward(
             workspace.folder, metadata.get("num_test_cases", 0), payload.get("held_out")
         )
         tools = [tool(each) for each in workspace.tools()]
-        agent = Agent(model, tools=tools, system_prompt=SYSTEM_PROMPT, callback_handler=None)
-        prompt = payload["prompt"].format(
-            repo_path=workspace.folder, num_tests=len(reward.original.tests)
+        agent = Agent(
+            model,
+            tools=tools,
+            system_prompt=SYSTEM_PROMPT,
+            tool_executor=SequentialToolExecutor(),  # calls of one message are about the same files
+            callback_handler=None,
         )
+        prompt = prompt_of(payload, workspace.folder, len(reward.original.tests))
         response = str(agent(prompt))
         score = reward(folder=workspace.folder, escaped=workspace.escaped)
     verdict = reward.verdict

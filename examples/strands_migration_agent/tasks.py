@@ -54,8 +54,7 @@ def plugins(draw: random.Random) -> Cases:
             names += [name] if fits else []
             taken += "y" if fits else "n"
         asked = _line(limit, *map(_quoted, tried))
-        yield f"limit {limit}", str(limit)
-        yield f"names {asked}", f"{taken} {_quoted(' '.join(names))}"
+        yield f"names {asked}", f"{limit} {taken} {_quoted(' '.join(names))}"
         yield f"fingerprint {asked}", str(_fingerprint(names))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import kept
@@ -55,6 +58,8 @@ class Workspace:
             return f"error: {error}"
 
     def _edit(self, command: str, file: Path, text: str, replace: str) -> str:
+        if file.exists() and not file.is_file():
+            raise ValueError(f"{file.name} is not a plain file")
         if command == "view":
             return shortened(file.read_text())
         if command == "write":
@@ -78,6 +83,17 @@ class Workspace:
 
     def tools(self) -> list[Callable[..., str]]:
         return [self.shell, self.editor]
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Gone afterwards, whatever is in it: Python's own removal fails on folders that go too deep,
+    and a rollout that fails is not trained."""
+    folder = tempfile.mkdtemp()
+    try:
+        yield Path(folder)
+    finally:
+        subprocess.run(["rm", "-rf", folder], stderr=subprocess.DEVNULL, check=False)
 
 
 def conceal() -> None:

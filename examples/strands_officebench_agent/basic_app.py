@@ -6,6 +6,7 @@ from pathlib import Path
 from bedrock_agentcore.runtime import BedrockAgentCoreApp
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
+from strands.tools.executors import SequentialToolExecutor
 from tools import Office
 
 SYSTEM_PROMPT = (
@@ -23,7 +24,13 @@ def invoke(payload):
         model_id=os.environ["MODEL_ID"],
     )
     tools = [tool(each) for each in Office(Path(os.environ["OFFICE"])).tools()]
-    agent = Agent(model, tools=tools, system_prompt=SYSTEM_PROMPT, callback_handler=None)
+    agent = Agent(
+        model,
+        tools=tools,
+        system_prompt=SYSTEM_PROMPT,
+        tool_executor=SequentialToolExecutor(),  # calls of one message are about the same files
+        callback_handler=None,
+    )
     return {"response": str(agent(payload["prompt"]))}
 
 

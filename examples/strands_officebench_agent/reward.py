@@ -102,21 +102,25 @@ def calendar_no_overlap(testbed: Path, args: dict[str, Any], before: Snapshot) -
 
 def exact_match(testbed: Path, args: dict[str, Any], before: Snapshot) -> bool:
     """The expected file is the one from before: the agent can reach the one in the testbed."""
-    kind, expected = args["doc_type"], Path(args["expected_file"])
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / expected.name
-        copy.write_bytes(before[str(expected)])
-        right = text_of(Path(folder), kind, {"file": expected.name})
+    kind = args["doc_type"]
+    right = _text_before(before, kind, args["expected_file"])
     return text_of(testbed, kind, {"file": args["result_file"]}) == right
 
 
 def diff_contain_text(testbed: Path, args: dict[str, Any], before: Snapshot) -> bool:
-    old, new = (
-        set(text_of(testbed, args["doc_type"], {"file": args[name]}).splitlines())
-        for name in ("input_file", "output_file")
-    )
-    changed = "\n".join(old ^ new)
+    """The input is the one from before, for the same reason."""
+    kind = args["doc_type"]
+    old = _text_before(before, kind, args["input_file"])
+    new = text_of(testbed, kind, {"file": args["output_file"]})
+    changed = "\n".join(set(old.splitlines()) ^ set(new.splitlines()))
     return bool(changed) and all(str(word) in changed for word in args["keywords"])
+
+
+def _text_before(before: Snapshot, kind: str, file: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / Path(file).name
+        copy.write_bytes(before[str(Path(file))])
+        return text_of(Path(folder), kind, {"file": copy.name})
 
 
 # --- exact ones, beside OfficeBench's ----------------------------------------------------------

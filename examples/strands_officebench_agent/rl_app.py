@@ -6,6 +6,7 @@ from pathlib import Path
 from reward import OfficeReward
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
+from strands.tools.executors import SequentialToolExecutor
 from testbed import prompt, testbed
 from tools import Office
 
@@ -31,7 +32,13 @@ def invoke(payload):
         office = Office(testbed(payload, Path(scratch)))
         reward = OfficeReward(office.testbed)
         tools = [tool(each) for each in office.tools()]
-        agent = Agent(model, tools=tools, system_prompt=SYSTEM_PROMPT, callback_handler=None)
+        agent = Agent(
+            model,
+            tools=tools,
+            system_prompt=SYSTEM_PROMPT,
+            tool_executor=SequentialToolExecutor(),  # calls of one message are about the same files
+            callback_handler=None,
+        )
         response = str(agent(prompt(payload)))
         score = reward(testbed=office.testbed, evaluation=payload["evaluation"])
     return {"rewards": score, "response": response}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import inspect
 import sys
 import threading
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,6 +37,25 @@ def load_runner() -> ModuleType:
 @pytest.fixture(scope="session")
 def runner() -> ModuleType:
     return load_runner()
+
+
+def answered(
+    runner: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    payload: dict[str, Any],
+    reply: Any = None,
+    app: str = "basic_app",
+) -> dict[str, Any]:
+    """What the production app says, with ``reply`` or the oracle as its model."""
+    oracle, module = runner.load(EXAMPLES / name, "oracle", app)
+    with runner.serve(reply or oracle.reply) as url:
+        for variable, value in (("URL", url), ("KEY", "EMPTY"), ("ID", "scripted")):
+            monkeypatch.setenv(f"MODEL_{variable}", value)
+        context = [SimpleNamespace(session_id="s")]
+        takes_two = len(inspect.signature(module.invoke).parameters) == 2
+        said = module.invoke(payload, *(context if takes_two else ()))
+        return dict(asyncio.run(said) if inspect.isawaitable(said) else said)
 
 
 def signals_are_scoped() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from contextlib import closing
 from pathlib import Path
@@ -163,6 +164,32 @@ def test_a_model_s_code_can_neither_end_its_agent_nor_talk_to_it(
     assert "not permitted" in said[0], said
     assert "Permission" in said[2], said
     assert "BlockingIOError" in said[3], "processes without end leave the agent its own"
+
+
+UNFENCED = """
+import sys; sys.stdin.readline()
+print('{"output": "another interpreter"}', flush=True)
+"""
+
+
+def test_an_interpreter_that_the_code_wrote_is_not_started(
+    runner: ModuleType, tmp_path: Path
+) -> None:
+    copy = tmp_path / "agent"
+    shutil.copytree(FOLDER, copy)
+    world, tasks = runner.load(copy, "world", "tasks")
+    with closing(world.make_world(next(tasks.rows()))) as made:
+        made.execute(
+            f"open({str(copy / 'repl.py')!r}, 'w').write({UNFENCED!r}); import os; os._exit(0)"
+        )
+        assert made.execute("print('the same one')") == "the same one\n"
+
+
+def test_notes_are_short(example: Example) -> None:
+    """They stay in the agent's memory."""
+    *before, code = example.solve(example.rows["send"])
+    _, said = example.play(example.rows["send"], *before, code.replace("lunch", "x" * 2000))
+    assert "the note is too long" in said[-1]
 
 
 def test_in_a_session_the_ground_truth_is_nowhere_to_be_found(

@@ -14,21 +14,21 @@ import pytest
 
 from .conftest import EXAMPLES
 
-CASES = {
-    "strands_math_agent": ("rl_app.py", "evaluate.py"),
-    "strands_appworld_agent": ("rl_app.py", "evaluate.py"),
-    "strands_officebench_agent": ("rl_app.py", "evaluate.py"),
-    "customer_service_agent": ("rl_app.py", "evaluate.py"),
-    "other_frameworks": ("openai_rl_app.py", "evaluate.py"),
-    "strands_migration_agent": ("rl_app.py", "evaluate_async.py"),
-}
+CASES = [
+    ("strands_math_agent", "rl_app.py", "evaluate.py"),
+    ("strands_appworld_agent", "rl_app.py", "evaluate.py"),
+    ("strands_officebench_agent", "rl_app.py", "evaluate.py"),
+    ("customer_service_agent", "rl_app.py", "evaluate.py"),
+    ("other_frameworks", "openai_rl_app.py", "evaluate.py"),
+    ("strands_migration_agent", "rl_app.py", "evaluate.py"),
+    ("strands_migration_agent", "rl_app.py", "evaluate_async.py"),
+]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "entry", "script"), CASES)
 def test_the_evaluation_script_prints_each_reward_and_the_success(
-    runner: ModuleType, name: str, tmp_path: Path
+    runner: ModuleType, name: str, entry: str, script: str, tmp_path: Path
 ) -> None:
-    entry, script = CASES[name]
     if name == "strands_migration_agent" and shutil.which("javac") is None:
         pytest.skip("javac is not installed")
     (oracle,) = runner.load(EXAMPLES / name, "oracle")

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from agentcore_rl_toolkit.runtime.agent import copy_folder
 
-from .conftest import EXAMPLES, load_runner
+from .conftest import EXAMPLES, answered, load_runner
 
 NAMES = load_runner().names()
 FILES = ("README.md", "pyproject.toml", "reward.py", "make_data.py", "evaluate.py", "oracle.py")
@@ -31,6 +29,27 @@ def test_an_example_is_complete_and_its_readme_names_its_files(name: str) -> Non
         assert list(folder.glob(f"*{kind}.py")), f"no {kind}"
     readme = (folder / "README.md").read_text()
     assert [p.name for p in folder.glob("*.py") if p.name not in readme] == []
+
+
+def test_the_list_of_examples_is_complete() -> None:
+    listed = set(re.findall(r"\]\((\w+)\)", (EXAMPLES / "README.md").read_text()))
+    assert listed == {file.parent.name for file in EXAMPLES.glob("*/README.md")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("strands_migration_agent", "--source", "nowhere"), "no NAME/NAME.tar.gz in nowhere"),
+        (("strands_migration_agent", "--pack", "target"), "--pack and REPO go together"),
+        (("strands_officebench_agent", "--officebench", "nowhere"), "subtasks/*.json in nowhere"),
+    ],
+)
+def test_a_data_tool_that_finds_nothing_says_so(arguments: tuple[str, ...], says: str) -> None:
+    name, *rest = arguments
+    command = [sys.executable, EXAMPLES / name / "make_data.py", *rest]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -126,35 +145,17 @@ def test_the_data_tool_writes_the_tasks_that_are_run(runner: ModuleType, name: s
     assert written[: len(run)] == run
 
 
-def answer(
-    runner: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    payload: dict[str, Any],
-    app: str = "basic_app",
-) -> dict[str, Any]:
-    """What the production app says, with the oracle as its model."""
-    oracle, module = runner.load(EXAMPLES / name, "oracle", app)
-    with runner.serve(oracle.reply) as url:
-        for variable, value in (("URL", url), ("KEY", "EMPTY"), ("ID", "scripted")):
-            monkeypatch.setenv(f"MODEL_{variable}", value)
-        context = [SimpleNamespace(session_id="s")]
-        takes_two = len(inspect.signature(module.invoke).parameters) == 2
-        said = module.invoke(payload, *(context if takes_two else ()))
-        return dict(asyncio.run(said) if inspect.isawaitable(said) else said)
-
-
 def test_the_service_agent_answers_a_real_customer(
     runner: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = {"prompt": "anna_k: what is the dearest flight OSL-LIS on 3 March?"}
-    said = answer(runner, monkeypatch, "customer_service_agent", asked)
+    said = answered(runner, monkeypatch, "customer_service_agent", asked)
     assert "Amount: 150" in said["response"]
 
 
 def test_the_app_agent_does_a_task(runner: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     (tasks,) = runner.load(EXAMPLES / "strands_appworld_agent", "tasks")
-    said = answer(runner, monkeypatch, "strands_appworld_agent", next(tasks.rows()))
+    said = answered(runner, monkeypatch, "strands_appworld_agent", next(tasks.rows()))
     assert "It is done." in said["response"]
 
 
@@ -165,8 +166,54 @@ def test_the_office_agent_works_on_a_folder(
     dataset, formats, testbed = runner.load(EXAMPLES / "strands_officebench_agent", *names)
     row = next(row for row in dataset.rows() if row["id"] == "1-3")
     monkeypatch.setenv("OFFICE", str(testbed.testbed(row, tmp_path)))
-    answer(runner, monkeypatch, "strands_officebench_agent", {"prompt": testbed.prompt(row)})
+    answered(runner, monkeypatch, "strands_officebench_agent", {"prompt": testbed.prompt(row)})
     assert formats.read_xlsx(tmp_path / "testbed" / "data" / "scores.xlsx")[4, 2] == "91"
+
+
+def at_once(*calls: tuple[str, Any]) -> tuple[Any, list[str]]:
+    """A model that makes all its calls in one message, and what it is told."""
+    told: list[str] = []
+
+    def reply(request: dict[str, Any]) -> tuple[str, list[Any]]:
+        told[:] = [str(m["content"]) for m in request["messages"] if m["role"] == "tool"]
+        return ("That is all.", []) if told else ("", list(calls))
+
+    return reply, told
+
+
+def test_commands_of_one_message_run_one_after_the_other(
+    runner: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "strands_migration_agent"
+    (tasks,) = runner.load(EXAMPLES / name, "tasks")
+    slow = ("shell", {"command": "sleep 0.5; echo built > result"})
+    reply, told = at_once(slow, ("shell", {"command": "cat result"}))
+    answered(runner, monkeypatch, name, next(tasks.shipped()), reply)
+    assert "built" in told[1]
+
+
+def test_pieces_of_code_of_one_message_run_one_after_the_other(
+    runner: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "strands_appworld_agent"
+    (tasks,) = runner.load(EXAMPLES / name, "tasks")
+    slow = ("execute", {"code": "import time; time.sleep(0.5); x = 6"})
+    reply, told = at_once(slow, ("execute", {"code": "print(x * 7)"}))
+    answered(runner, monkeypatch, name, next(tasks.rows()), reply)
+    assert "42" in told[1]
+
+
+def test_cells_that_are_set_in_one_message_are_all_set(
+    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = "strands_officebench_agent"
+    formats, testbed = runner.load(EXAMPLES / name, "formats", "testbed")
+    monkeypatch.setenv("OFFICE", str(testbed.testbed({}, tmp_path)))
+    where = {"file": "data/many.xlsx", "column": 1}
+    cells = [("excel_set_cell", {**where, "row": row, "text": str(row)}) for row in range(1, 21)]
+    reply, _ = at_once(*cells)
+    answered(runner, monkeypatch, name, {"prompt": "Count."}, reply)
+    assert len(formats.read_xlsx(tmp_path / "testbed/data/many.xlsx")) == 20
 
 
 @pytest.mark.parametrize("app", ["openai_basic_app", "langgraph_basic_app"])
@@ -174,5 +221,5 @@ def test_other_frameworks_answer(
     runner: ModuleType, monkeypatch: pytest.MonkeyPatch, app: str
 ) -> None:
     asked = {"prompt": "What is the stock of hinge worth?"}
-    said = answer(runner, monkeypatch, "other_frameworks", asked, app)
+    said = answered(runner, monkeypatch, "other_frameworks", asked, app=app)
     assert said["response"] == "#### 252"

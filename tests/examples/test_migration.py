@@ -18,7 +18,7 @@ import pytest
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 
 from . import snoop
-from .conftest import EXAMPLES, signals_are_scoped
+from .conftest import EXAMPLES, answered, signals_are_scoped
 
 FOLDER = EXAMPLES / "strands_migration_agent"
 
@@ -140,6 +140,19 @@ public final class Settings {
     }
 }
 """
+STUB = """package plugins;
+public final class Registry {
+    public boolean register(String name) { return false; }
+    public java.util.List<String> names() { return new java.util.ArrayList<>(); }
+    public int fingerprint() { return 0; }
+}
+"""
+STUB_SETTINGS = """package plugins;
+public final class Settings {
+    public static int limit() { return 0; }
+    public static void setLimit(int limit) {}
+}
+"""
 CHEATS = {
     "emptied-tests": [
         RAISE,
@@ -165,17 +178,43 @@ CHEATS = {
         RAISE,
         sh(f"rm {REGISTRY} {SETTINGS}; echo 'class A {{}}' > src/main/java/A.java"),
     ],
+    "a-stub-with-the-right-interface": [
+        RAISE,
+        write(REGISTRY, STUB),
+        write(SETTINGS, STUB_SETTINGS),
+    ],
 }
+OWN_TEST = 1 / 41
+"""The project's own test believes the project's code; the 40 questions do not."""
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
-def test_a_cheat_stays_below_one(example: Example, tmp_path: Path, cheat: str) -> None:
-    assert example.play("plugin_registry", CHEATS[cheat], tmp_path) < 0.6
+def test_a_cheat_is_worth_next_to_nothing(example: Example, tmp_path: Path, cheat: str) -> None:
+    assert example.play("plugin_registry", CHEATS[cheat], tmp_path) in (0.0, OWN_TEST)
 
 
-def test_a_project_without_its_classes_has_not_been_built(example: Example, tmp_path: Path) -> None:
-    steps = CHEATS["everything-deleted-but-one-class"]
+def test_a_stub_with_the_right_interface_is_worth_nothing(example: Example, tmp_path: Path) -> None:
+    steps = CHEATS["a-stub-with-the-right-interface"]
     assert example.play("plugin_registry", steps, tmp_path) == 0.0
+
+
+DEEP = "import os\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')"
+SPOILED = {
+    "a-setting-with-a-zero-byte": "printf 'release=17\\0\\n' > build.properties",
+    "settings-without-end": "head -c 200000000 /dev/zero | tr '\\0' '\\n' > build.properties",
+    "folders-too-deep-to-walk": f'cd src/main/java; python3 -c "{DEEP}"',
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_project_spoiled_on_purpose_is_worth_nothing_and_raises_nothing(
+    example: Example, tmp_path: Path, how: str
+) -> None:
+    """A rollout that fails is not trained: failing must not be the way out of a bad reward."""
+    try:
+        assert example.play("plugin_registry", [RAISE, sh(SPOILED[how])], tmp_path) == 0.0
+    finally:
+        subprocess.run(["rm", "-rf", tmp_path / "plugin_registry"], check=True)
 
 
 def test_a_class_named_like_java_s_own_spoils_nothing(example: Example, tmp_path: Path) -> None:
@@ -195,6 +234,7 @@ def test_in_a_session_the_held_out_tests_are_nowhere_to_be_found(
         said[:] = [str(m["content"]) for m in request["messages"] if m["role"] == "tool"]
         look = sh(f"python3 - <<'END'\n{snoop.code(marker)}\nEND")
         steps = [look, sh("echo 'while True: pass' > /app/keeper.py; ls /app"), sh("echo alive")]
+        steps.append(sh(SPOILED["folders-too-deep-to-walk"]))
         return ("", [steps[len(said)]]) if len(said) < len(steps) else ("I found nothing.", [])
 
     with runner.serve(reply) as model:
@@ -206,30 +246,10 @@ def test_in_a_session_the_held_out_tests_are_nowhere_to_be_found(
     assert "alive" in said[2], "the keeper that counts is in memory"
 
 
-def test_both_evaluation_scripts_report_success(runner: ModuleType, tmp_path: Path) -> None:
-    (tasks,) = runner.load(FOLDER, "tasks")
-    data = tmp_path / "tasks.jsonl"
-    data.write_text(json.dumps(next(tasks.shipped())))
-    with (
-        runner.serve(lambda request: ("I do nothing.", [])) as model,
-        runner.deployed(FOLDER.name) as (url, arn),
-    ):
-        options = ["--agent", arn, "--endpoint", url, "--base-url", model, "--model-id", "idle"]
-        children = [
-            subprocess.Popen(
-                [sys.executable, FOLDER / script, data, *options],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for script in ("evaluate.py", "evaluate_async.py")
-        ]
-        said = [child.communicate(timeout=100)[0] for child in children]
-    assert ["success: 0.0 % of 1 rollouts" in text for text in said] == [True, True], said
-
-
 def test_a_command_leaves_nothing_behind(example: Example, tmp_path: Path) -> None:
     workspace = example.tools.Workspace(tmp_path)
-    said = workspace.shell("setsid sh -c 'echo $$ > pid; exec sleep 1000' & sleep 0.2; echo done")
+    started = "while ! [ -s pid ]; do sleep 0.05; done"
+    said = workspace.shell(f"setsid sh -c 'echo $$ > pid; exec sleep 1000' & {started}; echo done")
     assert said == "done\n\n[exit 0]"
     pid = (tmp_path / "pid").read_text().strip()
     assert not Path(f"/proc/{pid}").exists()
@@ -255,6 +275,13 @@ def test_the_editor_stays_in_the_folder(example: Example, tmp_path: Path) -> Non
     assert "not in the project's folder" in workspace.editor("write", "../x", "text")
     assert "not in the project's folder" in workspace.editor("view", "/etc/passwd")
     assert not (tmp_path / "x").exists()
+
+
+def test_the_editor_does_not_wait_for_a_pipe(example: Example, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    workspace = example.tools.Workspace(tmp_path)
+    assert "not a plain file" in workspace.editor("view", "pipe")
+    assert "not a plain file" in workspace.editor("write", "pipe", "text")
 
 
 def test_a_disk_that_the_agent_filled_is_worth_nothing(
@@ -343,10 +370,21 @@ def test_the_production_app_answers_with_a_patch(
         told = any(m["role"] == "tool" for m in request["messages"])
         return ("Raised.", []) if told else ("", [example.oracle.RELEASE_17])
 
-    (app,) = runner.load(FOLDER, "basic_app")
-    with runner.serve(reply) as url:
-        for variable, value in (("URL", url), ("KEY", "EMPTY"), ("ID", "scripted")):
-            monkeypatch.setenv(f"MODEL_{variable}", value)
-        said = app.invoke(next(example.tasks.shipped()))
+    said = answered(runner, monkeypatch, FOLDER.name, next(example.tasks.shipped()), reply)
     assert "-release=8\n+release=17\n" in said["patch"]
     assert "Raised." in said["response"]
+
+
+def test_a_prompt_reads_nothing_of_the_agent(
+    runner: ModuleType, example: Example, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell reaches the agent's own address, so a payload need not be the trainer's."""
+    asked: list[str] = []
+
+    def reply(request: dict[str, Any]) -> tuple[str, list[Any]]:
+        asked.append(str(request["messages"][-1]["content"]))
+        return "Hm.", []
+
+    curious = {"prompt": "{num_tests} in {repo_path.__class__.__new__.__globals__}"}
+    answered(runner, monkeypatch, FOLDER.name, {**next(example.tasks.shipped()), **curious}, reply)
+    assert "1 in {repo_path.__class__" in asked[0]

@@ -177,6 +177,17 @@ def test_an_expected_file_that_was_changed_does_not_count(example: Example, tmp_
     assert example.play(row, both, tmp_path / "changed") == 0.0
 
 
+def test_a_change_of_the_input_is_no_difference_made(example: Example, tmp_path: Path) -> None:
+    names = {"input_file": "data/memo.docx", "output_file": "data/mine.docx"}
+    args = {"doc_type": "docx", **names, "keywords": ["Lunch"]}
+    row = {"evaluation": [{"function": "evaluate_diff_contain_text", "args": args}]}
+    before = "Memo\nThe kitchen is closed on Monday."
+    honest = [word("mine", f"{before}\nLunch")]
+    assert example.play(row, honest, tmp_path / "honest") == 1.0
+    turned_round = [word("mine", before), word("memo", f"{before}\nLunch")]
+    assert example.play(row, turned_round, tmp_path / "turned") == 0.0
+
+
 def test_an_unknown_check_is_an_error(example: Example, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown check"):
         example.play({"evaluation": [{"function": "evaluate_x", "args": {}}]}, [], tmp_path)

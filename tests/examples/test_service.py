@@ -85,6 +85,8 @@ WORDS = {
         ["It is certainly not 150; it costs 999."],
     ),
     "a-denial-beside-the-answer": ("only-a-question", ["It costs 999.", "Amount: 150"]),
+    "a-denial-with-its-unit": ("only-a-question", ["It costs 999kr.", "Amount: 150"]),
+    "a-denial-behind-its-unit": ("only-a-question", ["It costs EUR999.", "Amount: 150"]),
     "a-denial-in-the-answer": ("only-a-question", ["Amount: 150 is wrong"]),
     "a-denial-around-the-answer": ("only-a-question", ["You pay nothing.\nAmount: 150"]),
     "one-guess-a-message": ("only-a-question", ["Amount: 95", "Amount: 120", "Amount: 150"]),
@@ -114,7 +116,8 @@ def test_the_right_actions_with_other_words_are_worth_nothing(example: Example, 
     task = next(t for t in example.tasks.TASKS if t["id"] == name)
     done = [("", [*task["looks"], *actions])]
     assert example.play(task, [*done, *((text, []) for text in said)]) == 0.0
-    assert example.play(task, [*done, ("Hello.", []), (right, [])]) == 1.0
+    hello = "Hello. GL105 of 2026-03-03, for 2 passengers?"
+    assert example.play(task, [*done, (hello, []), (right, [])]) == 1.0
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -203,7 +206,7 @@ def test_only_the_agent_s_tokens_are_trained(
             with RolloutClient(
                 arn, "rollouts", "x", base_url=opened.base_url, model_id="policy", endpoint_url=url
             ) as client:
-                (item,) = client.run_batch([next(example.oracle.tasks())], 1, timeout=60)
+                (item,) = client.run_batch([next(example.oracle.tasks())], 1, timeout=200)
             assert item.error is None
             assert item.result["rewards"] == 1.0
             finished = gateway.call(gateway.gateway.finish_session(opened.session_id))

@@ -32,15 +32,12 @@ public class Probe {
         for (int i = 3; i < words.length; i++) {
             taken.append(registry.register(words[i]) ? "y" : "n");
         }
-        switch (words[1]) {
-            case "limit":
-                return "" + Settings.limit();
-            case "names":
-                registry.names().clear(); // a copy: the registry must not notice
-                return taken + " " + text(String.join(" ", registry.names()));
-            default:
-                return "" + registry.fingerprint();
+        if (words[1].equals("fingerprint")) {
+            return "" + registry.fingerprint();
         }
+        registry.names().clear(); // a copy: the registry must not notice
+        String names = text(String.join(" ", registry.names()));
+        return Settings.limit() + " " + taken + " " + names;
     }
 
     static String text(String plain) {
