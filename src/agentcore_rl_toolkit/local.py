@@ -30,6 +30,7 @@ DEFAULT_BUCKET = "rollouts"
 CREDENTIALS = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
 """boto3 refuses to sign without any; on loopback the local runtime accepts all."""
 
+_LOG_ON_AWS = "Please check your CloudWatch logs for more information."
 _ARN = re.compile(
     r"arn:(aws[a-z-]*):bedrock-agentcore:([a-z0-9-]+):(\d{12}):runtime/"
     r"([a-zA-Z][a-zA-Z0-9_]{0,47}-[a-zA-Z0-9]{10})"
@@ -92,6 +93,11 @@ def find_endpoint(explicit: str | None = None) -> str:
         return str(json.loads(state_file().read_text())["endpoint_url"])
     except (OSError, ValueError, KeyError, TypeError):
         return f"http://127.0.0.1:{DEFAULT_PORT}"
+
+
+def with_log_here(message: str, command: str) -> str:
+    """A refusal by a local runtime for people: on the wire it has AWS's words, and AWS's log."""
+    return message.replace(_LOG_ON_AWS, f"Its log: {command}.")
 
 
 # --- who is calling ---------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import inspect
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -168,6 +169,16 @@ def test_the_calculator_computes() -> None:
         "0.25",
         "2",
     ]
+
+
+def test_the_scripted_model_says_that_its_port_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [sys.executable, str(EXAMPLE / "scripted_model.py"), "--port"]
+        command.append(str(taken.getsockname()[1]))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "choose another port with --port" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_scripted_model_prints_its_url() -> None:

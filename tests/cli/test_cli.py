@@ -47,7 +47,7 @@ def arn(runtime: RuntimeThread) -> str:
     assert done.returncode == 0, done.stderr
     found = re.search(r"arn:aws:\S+", done.stdout)
     assert found is not None
-    assert f"art invoke {found[0]}" in done.stdout, "the next command is printed"
+    assert "art invoke echo_agent '" in done.stdout, "the next command is printed"
     assert "--rollout --base-url" in done.stdout, "as this agent needs it"
     return found[0]
 
@@ -73,6 +73,51 @@ def test_invoke_tells_what_the_agent_said(arn: str) -> None:
     done = art("invoke", arn, '{"raise": "no such file"}')
     assert done.returncode == 1
     assert "Agent said: no such file" in done.stderr
+    assert "CloudWatch" not in done.stderr, "its log is not on AWS"
+    assert "max retries" not in done.stderr, "boto3's words"
+    log = re.search(r"art logs ([^\s.]+)", done.stderr)
+    assert log is not None
+    assert art("logs", log[1]).returncode == 0
+
+
+def test_an_agent_is_found_by_its_name(arn: str, tmp_path: Path) -> None:
+    assert json.loads(art("invoke", "echo_agent", '{"return": {"x": 1}}').stdout) == {"x": 1}
+    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    data.write_text('{"return": {"rewards": 1}}\n')
+    done = art("eval", str(data), "--agent", "echo_agent", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(out.read_text())["agent"] == arn
+    unknown = art("invoke", "eco_agent", "{}")
+    assert "no agent 'eco_agent', it has" in unknown.stderr
+    assert "echo_agent" in unknown.stderr
+
+
+def test_a_model_that_is_not_there_is_one_sentence(runtime: RuntimeThread, tmp_path: Path) -> None:
+    body = "import openai; openai.OpenAI(base_url=payload['_rollout']['base_url'], api_key='x'"
+    body += ", max_retries=0).models.list()"
+    arn = deployed(agent_folder(tmp_path / "calls_model", body))
+    model = ["--base-url", "http://127.0.0.1:9/v1", "--model-id", "m"]
+    done = art("invoke", arn, "{}", "--rollout", *model)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: model: ")
+    assert "http://127.0.0.1:9/v1" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Traceback" in json.loads(done.stdout)["traceback"], "programs have it"
+
+    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    data.write_text('{"x": 1}\n{"x": 2}\n')
+    failed = art("eval", str(data), "--agent", arn, "--out", str(out), "--retry", "0", *model)
+    assert failed.returncode == 1
+    assert "2/2 done, 0 succeeded, 2 failed" in failed.stdout
+    assert "2 x model: " in failed.stdout
+    assert "art doctor --from-session" in failed.stdout
+    assert "2 did not run to an end" in failed.stderr
+    assert sorted(path.name for path in tmp_path.glob("out*")) == ["out.jsonl"]
+
+
+def test_progress_is_said_where_there_is_no_terminal(runtime: RuntimeThread) -> None:
+    done = art("deploy", str(ECHO), "--local", "--name", "said")
+    assert "starting echo_agent/rl_app.py once" in done.stderr
 
 
 def test_eval_writes_a_line_per_row_and_sums_up(arn: str, tmp_path: Path) -> None:
@@ -84,7 +129,7 @@ def test_eval_writes_a_line_per_row_and_sums_up(arn: str, tmp_path: Path) -> Non
     entries = {e["index"]: e for e in map(json.loads, out.read_text().splitlines())}
     assert [entries[i]["success"] for i in range(3)] == [True, True, False]
     assert entries[2]["failure"] == "agent"
-    assert "3/3 done, 2 succeeded, mean reward 0.500" in done.stdout
+    assert "3/3 done, 2 succeeded, 1 failed, mean reward 0.500" in done.stdout
     assert "lost its way" in done.stdout
 
     again = art("eval", str(data), "--agent", arn, "--out", str(out))
@@ -131,6 +176,21 @@ BAD_CALLS = [
         ["deploy", str(ECHO), "--local", "--endpoint", "foo"], "foo", id="endpoint-not-a-url"
     ),
     pytest.param(["eval", "/no/such", "--agent", "ARN"], "cannot be read", id="data-missing"),
+    pytest.param(
+        ["deploy", str(ECHO), "--local", "--env", "ART_LIMIT=memory_mb=2048"],
+        "ART_LIMIT is no setting of an agent: did you mean ART_LIMITS?",
+        id="a-setting-that-is-none",
+    ),
+    pytest.param(
+        ["invoke", "ARN", "{}", "--base-url", "127.0.0.1:8001/v1"],
+        "is it http://127.0.0.1:8001/v1 ?",
+        id="base-url-without-http",
+    ),
+    pytest.param(
+        ["eval", "/no/such", "--agent", "ARN", "--base-url", "htp://model/v1"],
+        "is it http://model/v1 ?",
+        id="base-url-of-no-scheme",
+    ),
     pytest.param(
         ["invoke", "ARN", "{}", "--rollout", "--session-id", "short"], "33", id="short-session-id"
     ),

@@ -19,9 +19,10 @@ MODEL = Path(__file__).resolve().parents[2] / "examples" / "demo_policy" / "mode
 def test_a_model_folder_is_served_until_ctrl_c() -> None:
     command = [*ART, "serve", str(MODEL), "--name", "policy", "--device", "cpu"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV
     ) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         try:
             found = re.search(r"on (http://127\.0\.0\.1:\d+) serves policy", next(process.stdout))
             assert found is not None
@@ -31,5 +32,6 @@ def test_a_model_folder_is_served_until_ctrl_c() -> None:
             process.send_signal(signal.SIGINT)
             assert process.stdout.read() == "stopped\n"
             assert process.wait(30) == 0
+            assert process.stderr.read() == f"loading {MODEL}\n", "and no bars in a pipe"
         finally:
             process.kill()

@@ -93,7 +93,7 @@ def test_a_recorded_run_is_served_again_without_its_engine(engine_url: str, tmp_
         assert url is not None
         assert say(f"{url[0]}/sessions/any/v1") == recorded
         child.send_signal(signal.SIGINT)
-        child.stdout.read()
+        assert f"base_url is {url[0]}/sessions/ID/v1" in child.stdout.read().decode()
         assert child.wait(20) == 0
 
 

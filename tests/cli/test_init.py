@@ -28,6 +28,7 @@ def test_a_new_agent_is_whole(tmp_path: Path) -> None:
         "requirements.txt",
         "README.md",
     }
+    assert "/data.jsonl --agent my_agent --base-url" in (folder / "README.md").read_text()
     rows = [json.loads(line) for line in (folder / "data.jsonl").read_text().splitlines()]
     assert all(row.keys() == {"prompt", "answer"} for row in rows)
     code = "import rl_app; print(rl_app.reward(response='so #### 42', answer='42'))"

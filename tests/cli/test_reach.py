@@ -81,6 +81,6 @@ def test_without_an_address_there_is_nothing_to_ask() -> None:
 
 def test_a_wrong_arn_and_a_runtime_that_is_not_there_are_told_as_such(arn: str) -> None:
     with pytest.raises(ConfigError, match="not an AgentCore Runtime ARN"):
-        check_reach("echo", "http://127.0.0.1:9/v1", None)
+        check_reach("arn:echo", "http://127.0.0.1:9/v1", None)
     with pytest.raises(ConfigError, match="no local runtime"):
         check_reach(arn, "http://127.0.0.1:9/v1", "http://127.0.0.1:9")

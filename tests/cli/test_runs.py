@@ -50,6 +50,21 @@ def test_runs_are_listed(art: Art) -> None:
     assert "no runs below" in art("runs", "elsewhere")
 
 
+@pytest.mark.parametrize("columns", ["80", ""])
+def test_a_usual_run_is_one_line(home: Path, columns: str) -> None:
+    name = "20260101-120000-strands_math_agent"
+    (home / "runs" / "one").rename(home / "runs" / name)
+    done = subprocess.run(
+        [sys.executable, "-m", "agentcore_rl_toolkit.cli.main", "runs"],
+        env={**os.environ, "COLUMNS": columns},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    [_, line] = done.stdout.splitlines()
+    assert line.startswith(f"{name} ended 1/2")
+
+
 def test_a_rollout_is_shown_with_its_calls_and_its_group(art: Art) -> None:
     shown = art("show", "train-000000-0000-0")
     assert 'calculator({"expression": "2 + 2"})' in shown
@@ -60,7 +75,7 @@ def test_a_rollout_is_shown_with_its_calls_and_its_group(art: Art) -> None:
     tokens = art("show", "train-000000-0000-0", "--tokens")
     assert "0   -0.1000    0.010     +1.41" in tokens
     assert '"rewards": 1.0' in shown
-    assert "art invoke arn:" in shown
+    assert "&& art invoke math " in shown
 
 
 def test_a_rollout_that_is_not_there_is_refused(art: Art) -> None:

@@ -27,7 +27,7 @@ def config(tmp_path: Path) -> Path:
     data.write_text("".join(json.dumps({"prompt": f"Say {i}."}) + "\n" for i in range(4)))
     path = tmp_path / "train.yaml"
     value = {
-        "agent": {"path": str(AGENT), "env": {"ART_TEST_MARK": str(tmp_path)}},
+        "agent": {"path": str(AGENT), "env": {"TEST_MARK": str(tmp_path)}},
         "data": {"train": "data.jsonl", "eval": "data.jsonl"},
         "model": {"path": str(MODEL), "threads": 1},
         "rollout": {"group_size": 2, "tasks_per_step": 2, "sampling": {"max_tokens": 4}},

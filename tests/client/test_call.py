@@ -21,6 +21,7 @@ from agentcore_rl_toolkit.errors import (
     SessionLostError,
     ThrottledError,
 )
+from agentcore_rl_toolkit.local import runtime_arn
 
 from .fake_aws import ARN, BUCKET, FakeAws
 from .waiting import until
@@ -299,6 +300,24 @@ def test_after_an_acceptance_a_failing_start_is_bad_luck() -> None:
     )
     assert isinstance(judge(error, ARN, proven=False).error, ContractError)
     assert isinstance(judge(error, ARN, proven=True).error, SessionLostError)
+
+
+def test_a_refusal_here_names_the_log_here_and_one_on_aws_the_one_there() -> None:
+    said = "Received error (500) from runtime. "
+    said += "Please check your CloudWatch logs for more information."
+    headers = {"x-amzn-bedrock-agentcore-runtime-session-id": "s" * 33}
+    error = botocore.exceptions.ClientError(
+        {
+            "Error": {"Code": "RuntimeClientError", "Message": said},
+            "ResponseMetadata": {"HTTPStatusCode": 424, "HTTPHeaders": headers},
+        },
+        "InvokeAgentRuntime",
+    )
+    here = str(judge(error, runtime_arn("echo-0123456789"), proven=True).error)
+    assert f"art logs {'s' * 33}" in here
+    assert "CloudWatch" not in here
+    there = "arn:aws:bedrock-agentcore:us-west-2:123456789012:runtime/echo-0123456789"
+    assert "CloudWatch" in str(judge(error, there, proven=True).error)
 
 
 def test_the_pause_doubles_up_to_a_limit_and_is_half_random(

@@ -143,7 +143,7 @@ async def test_a_rollout_has_conversation_group_result_and_command(
     assert advantages == pytest.approx([2**0.5, -(0.5**0.5), -(0.5**0.5)], abs=1e-3)
     assert lost is None
     assert one["result"]["payload"] == {"prompt": "2 + 2", "answer": "4"}
-    assert one["rerun"].startswith("art invoke arn:aws:bedrock-agentcore:local:")
+    assert one["rerun"].startswith("art deploy examples/math --local && art invoke math ")
     assert len(one["row_list"]) == 2
     assert one["drift"] == {"clean": 1, "stitched": 0, "forked": 1}
     assert one["problems"] == []

@@ -1,4 +1,4 @@
-"""Every claim of SECURITY.md names tests that exist."""
+"""Every claim of docs/security.md names tests that exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 CLAIMS = [row for row in PAGE.splitlines() if "::test_" in row]
 
 

@@ -89,12 +89,12 @@ class Stack:
 
     def deploy(self, folder: Path, entry: str = "rl_app.py", **env: str) -> str:
         """The agent's sessions carry a mark in their environment, so that they can be counted."""
-        variables = {"ART_TEST_MARK": str(self.home), **env}
+        variables = {"TEST_MARK": str(self.home), **env}
         made = register(control_client(self.url), folder.name, folder, entry, variables)
         return str(made["agentRuntimeArn"])
 
     def session_processes(self) -> list[int]:
-        return marked(f"ART_TEST_MARK={self.home}")
+        return marked(f"TEST_MARK={self.home}")
 
 
 @pytest.fixture

@@ -210,6 +210,14 @@ def test_settings_no_session_could_have_are_refused(variables: dict[str, str]) -
         check_variables(variables)
 
 
+def test_a_variable_that_only_looks_like_a_setting_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean ART_NETWORK"):
+        check_variables({"ART_NETWROK": "none"})
+    with pytest.raises(ConfigError, match="there are ART_ALLOW, "):
+        check_variables({"ART_XYZ": "1"})
+    check_variables({"MY_ART_XYZ": "1"})
+
+
 @pytest.mark.parametrize(
     ("text", "asked", "memory", "disk"),
     [

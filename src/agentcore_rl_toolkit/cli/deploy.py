@@ -12,7 +12,8 @@ import typer
 
 from .. import local
 from ..errors import ConfigError
-from .show import console, escape, hint, live_line
+from .doctor import require_local
+from .show import console, escape, live_line
 
 READY_TIMEOUT_S = 180.0
 ROLE = f"arn:aws:iam::{local.ACCOUNT}:role/local"
@@ -103,8 +104,11 @@ def deploy_local(
     build: bool,
     endpoint: str | None,
 ) -> None:
+    require_local(endpoint)
     variables |= install_requirements(folder, variables, build=build)
-    runtime = register(control_client(endpoint), name, folder, entry, variables)
+    with live_line() as line:
+        line.say(f"starting {folder.name}/{entry} once, to see that it imports")
+        runtime = register(control_client(endpoint), name, folder, entry, variables)
     arn = runtime["agentRuntimeArn"]
     where = f" --endpoint {endpoint}" if endpoint else ""
     console.print(f"agent    {folder.name}/{entry}, version {runtime['agentRuntimeVersion']}")
@@ -115,7 +119,7 @@ def deploy_local(
     if is_rollout(folder / entry):  # most rewards need an answer to compare with
         model = " --rollout --base-url MODEL_URL --model-id MODEL"
         payload = '{"prompt": "What is 6 * 7?", "answer": "42"}'
-    next_command = f"""art invoke {arn} '{payload}'{model}{where}"""
+    next_command = f"""art invoke {name} '{payload}'{model}{where}"""
     console.print(f"  {escape(next_command)}", soft_wrap=True)
 
 
@@ -159,15 +163,8 @@ def install_requirements(
     if "ART_PACKAGES" in variables:
         return {}
     with live_line() as line:
-
-        def show(text: str) -> None:
-            if line is None:
-                hint(text)
-            else:
-                line.update(f"[dim]{escape(text[:100])}[/]")
-
         packages = environment.for_agent(
-            folder, variables.get("ART_PYTHON"), show, in_sandbox if build else None
+            folder, variables.get("ART_PYTHON"), line.say, in_sandbox if build else None
         )
     return {"ART_PACKAGES": str(packages)} if packages else {}
 
@@ -201,11 +198,14 @@ def register(
 
 
 def find_runtime(control: Any, name: str) -> str | None:
-    for page in control.get_paginator("list_agent_runtimes").paginate():
-        for item in page["agentRuntimes"]:
-            if item["agentRuntimeName"] == name:
-                return str(item["agentRuntimeId"])
-    return None
+    return names_of(control).get(name)
+
+
+def names_of(control: Any) -> dict[str, str]:
+    """Name to id."""
+    pages = control.get_paginator("list_agent_runtimes").paginate()
+    items = [item for page in pages for item in page["agentRuntimes"]]
+    return {str(item["agentRuntimeName"]): str(item["agentRuntimeId"]) for item in items}
 
 
 def wait_ready(control: Any, runtime_id: str) -> dict[str, Any]:

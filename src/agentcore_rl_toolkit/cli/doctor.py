@@ -41,7 +41,9 @@ def doctor(
     endpoint: Annotated[str | None, typer.Option(help="URL of the local runtime.")] = None,
     from_session: Annotated[
         str | None,
-        typer.Option(help="ARN of an agent: only whether its sessions reach --base-url."),
+        typer.Option(
+            help="Agent, by ARN or local name: only whether its sessions reach --base-url."
+        ),
     ] = None,
     base_url: Annotated[
         str | None, typer.Option(help="Model endpoint, for --from-session.")
@@ -138,15 +140,24 @@ def check_runtime(endpoint: str | None) -> Check:
             info = json.load(answer)
         return Check("local runtime", "ok", f"{url}, version {info['version']}")
     except urllib.error.HTTPError as error:
-        wanted = "access keys: see 'art runtime serve --help'" if error.code == 403 else "a runtime"
-        return Check("local runtime", "no", f"{url} answers {error.code}; it wants {wanted}")
+        said = f"{url} answers {error.code}: "
+        if error.code == 403:
+            said += "it wants access keys. Set ART_ACCESS_KEYS to the file that it was started with"
+        else:
+            said += "it is no runtime"
+        return Check("local runtime", "no", said)
     except (urllib.error.URLError, OSError, ValueError, KeyError):
         return Check("local runtime", "note", f"none at {url}: start one with 'art runtime serve'")
 
 
 def require_runtime(arn: local.RuntimeArn, endpoint: str | None) -> None:
     """ConfigError at once when a local ARN has no runtime behind it."""
-    if arn.is_local and (check := check_runtime(endpoint)).state != "ok":
+    if arn.is_local:
+        require_local(endpoint)
+
+
+def require_local(endpoint: str | None) -> None:
+    if (check := check_runtime(endpoint)).state != "ok":
         raise ConfigError(f"no local runtime: {check.said}, or name its URL with --endpoint")
 
 

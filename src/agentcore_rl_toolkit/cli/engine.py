@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .show import console
+from .show import console, hint
 
 app = typer.Typer(help="The embedded inference engine: token ids in and out.", no_args_is_help=True)
 
@@ -35,10 +35,14 @@ def serve(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")] = False,
 ) -> None:
     """Serve a model on loopback until Ctrl-C: vLLM's /inference/v1/generate, not chat."""
+    folder = model_dir.expanduser().resolve()
+    hint(f"loading {folder}")
+    from transformers.utils import logging as transformers_logging
+
     from ..engine import serve as serve_engine
 
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING)
-    folder = model_dir.expanduser().resolve()
 
     def announce(url: str) -> None:
         console.print(f"inference engine on [bold]{url}[/] serves {name or folder.name}")

@@ -14,15 +14,13 @@ import typer
 from .. import local
 from ..errors import ConfigError, ContractError, RolloutError
 from ..rollout import FailureKind, failure_of
-from .doctor import require_runtime
+from .agent import check_base_url, find_agent
 from .invoke import no_model
 from .results import ResultLog, Subject
-from .show import console, hint, live_line
+from .show import Line, console, hint, live_line
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-
-    from rich.live import Live
 
     from ..client import BatchItem, RolloutClient
     from ..rollout import Failure
@@ -31,7 +29,9 @@ if TYPE_CHECKING:
 # --- options ----------------------------------------------------------------------------------
 
 Data = Annotated[Path, typer.Argument(help="JSONL file; each row is a payload.")]
-Agent = Annotated[str, typer.Option(help="ARN that 'art deploy' printed.")]
+Agent = Annotated[
+    str, typer.Option(help="ARN that 'art deploy' printed, or the agent's local name.")
+]
 BaseUrl = Annotated[str | None, typer.Option(help="Model endpoint for the agent.")]
 ModelId = Annotated[str | None, typer.Option(help="Model name for the agent.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Sessions at a time.")]
@@ -46,6 +46,17 @@ TpsLimit = Annotated[float, typer.Option(help="Calls a second to the runtime.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N rows.")]
 ExpId = Annotated[str | None, typer.Option(help="Prefix of the result keys.")]
 Endpoint = Annotated[str | None, typer.Option(help="URL of the local runtime.")]
+
+ADVICE: dict[str, str] = {
+    FailureKind.MODEL: "is the model there? art doctor --from-session AGENT --base-url URL",
+    FailureKind.TIMEOUT: "give a rollout longer with --timeout, or the model less with "
+    "--concurrency",
+    FailureKind.SESSION_LOST: "a session ended by itself: art logs SESSION, or 'dmesg' for memory",
+    FailureKind.THROTTLED: "ask the runtime less often with --tps-limit",
+    FailureKind.QUOTA: "run fewer sessions at a time with --concurrency",
+    FailureKind.STORE: "may the agent write to --bucket, and may you read it?",
+}
+"""What to do about failures that are not the agent's."""
 
 
 def evaluate(
@@ -69,15 +80,15 @@ def evaluate(
     """
     from ..client import RolloutClient
 
-    arn = local.parse_arn(agent)
-    require_runtime(arn, endpoint)
+    check_base_url(base_url)
+    arn = find_agent(agent, endpoint)
     if out.resolve() == data.resolve():
         raise ConfigError(f"--out {out} is the data file itself: name another")
     rows = read_rows(data, limit)
-    subject = Subject(agent, version_of(arn, endpoint), model_id)
+    subject = Subject(arn.arn, version_of(arn, endpoint), model_id)
     with contextlib.closing(ResultLog(out, rows, subject, overwrite=overwrite)) as log:
         client = RolloutClient(
-            agent_runtime_arn=agent,
+            agent_runtime_arn=arn.arn,
             s3_bucket=bucket,
             exp_id=exp_id or time.strftime("eval-%Y%m%d-%H%M%S"),
             tps_limit=tps_limit,
@@ -101,9 +112,9 @@ def run(
     if log.finished:
         hint(f"resuming {log.path}: {len(log.finished)} of {len(rows)} rows are done")
     try:
-        with client, live_line() as live:
-            collect_inflight(client, log, concurrency, timeout, live)
-            run_missing(client, log, rows, concurrency, timeout, live)
+        with client, live_line() as line:
+            collect_inflight(client, log, concurrency, timeout, line)
+            run_missing(client, log, rows, concurrency, timeout, line)
     except KeyboardInterrupt:
         hint(
             f"interrupted: {len(log.finished)} of {len(rows)} rows are in {log.path}; "
@@ -161,7 +172,7 @@ def read_rows(path: Path, limit: int | None) -> list[dict[str, Any]]:
 
 
 def collect_inflight(
-    client: RolloutClient, log: ResultLog, concurrency: int, timeout: float, live: Live | None
+    client: RolloutClient, log: ResultLog, concurrency: int, timeout: float, line: Line
 ) -> None:
     """What an earlier, killed run had started: its results are taken, its sessions ended."""
     for record in log.ended[-2 * concurrency :]:  # older ones were stopped before these began
@@ -171,7 +182,7 @@ def collect_inflight(
         for index, record in log.unfinished.items()
     }
     for index, future in futures.items():
-        update(live, log, f"collecting {len(futures)} sessions of an earlier run")
+        line.say(f"collecting {len(futures)} sessions of an earlier run: {headline(log)}")
         try:
             result = future.result(timeout=timeout)
         except RolloutError:
@@ -186,12 +197,12 @@ def run_missing(
     rows: list[dict[str, Any]],
     concurrency: int,
     timeout: float,
-    live: Live | None,
+    line: Line,
 ) -> None:
     todo = log.missing()
     if not todo:
         return
-    update(live, log, "starting")
+    line.say(f"running {len(todo)} of {len(rows)} rows, {concurrency} at a time")
     batch = client.run_batch(
         (rows[index] for index in todo),
         max_concurrent_sessions=concurrency,
@@ -203,7 +214,7 @@ def run_missing(
             assert item.index is not None
             index = todo[item.index]
             stop_at_contract(index, log.add(index, item.result, item.failure, item.elapsed))
-            update(live, log, "running")
+            line.say(f"running: {headline(log)}")
 
 
 def stop_at_contract(index: int, failure: Failure | None) -> None:
@@ -211,16 +222,12 @@ def stop_at_contract(index: int, failure: Failure | None) -> None:
         raise ContractError(f"row {index + 1}: {failure}. It would recur on every row: stopped")
 
 
-def update(live: Live | None, log: ResultLog, state: str) -> None:
-    if live is not None:
-        live.update(f"{state}: {headline(log, len(log.digests))}")
-
-
-def headline(log: ResultLog, total: int) -> str:
-    done = [log.entries[index] for index in log.finished]
+def headline(log: ResultLog) -> str:
+    done = list(log.entries.values())
     good = sum(entry.success for entry in done)
     rewards = [entry.reward for entry in done if entry.reward is not None]
-    text = f"{len(done)}/{total} done, {good} succeeded"
+    text = f"{len(done)}/{len(log.digests)} done, {good} succeeded"
+    text += f", {len(done) - good} failed" if good < len(done) else ""
     of = f" over {len(rewards)}" if len(rewards) != len(done) else ""
     return text + (f", mean reward {sum(rewards) / len(rewards):.3f}{of}" if rewards else "")
 
@@ -231,18 +238,23 @@ def finish(log: ResultLog, *, told_model: bool) -> None:
     if not told_model:
         for line in {no_model(entry.error or "") for entry in log.entries.values()} - {""}:
             hint(line)
-    if log.missing():
-        hint("run the same command again to retry what failed")
+    if missing := log.missing():
+        hint(
+            f"{len(missing)} did not run to an end, for reasons outside the agent: mend them and "
+            "run the same command again, which runs only these"
+        )
         raise typer.Exit(1)
     if not any(entry.success for entry in log.entries.values()):
         raise typer.Exit(1)
 
 
 def print_summary(log: ResultLog) -> None:
-    console.print(headline(log, len(log.digests)))
+    console.print(headline(log))
     kinds = Counter(entry.failure for entry in log.entries.values() if entry.failure)
     for kind, count in kinds.most_common():
         example = next(e.error or "" for e in log.entries.values() if e.failure == kind)
         first = example.partition("\n")[0][:200]
         console.print(f"  {count} x {kind}: {first}", markup=False, soft_wrap=True)
+        if kind in ADVICE:
+            console.print(f"      {ADVICE[kind]}", markup=False, soft_wrap=True, style="dim")
     console.print(f"results in {log.path}")

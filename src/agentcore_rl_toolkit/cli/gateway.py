@@ -114,6 +114,7 @@ def serve(
 
 def run(models: list[ModelSpec], settings: GatewaySettings, workers: int = 1) -> None:
     """Serves until Ctrl-C."""
+    hint("starting the gateway, and asking its engines what they give")
     from ..gateway.crew.workers import serve_workers
     from ..gateway.server import serve as serve_gateway
     from ..loop import new_loop
@@ -201,11 +202,11 @@ def announce_workers(workers: Workers) -> None:
 
 def announce_place(gateway: Gateway | Workers) -> None:
     console.print(f"  run folder   {gateway.run_dir}", soft_wrap=True)
+    todo = f"base_url is {gateway.url}/sessions/ID/v1, with an id that you choose"
     if not gateway.settings.open:
         console.print(f"  admin token  {gateway.settings.admin_token}", soft_wrap=True)
-    console.print(
-        "  next         POST /sessions with the token, then use the answer's base_url", style="dim"
-    )
+        todo = "POST /sessions with the token, then use the answer's base_url"
+    console.print(f"  next         {todo}", style="dim", soft_wrap=True)
 
 
 @app.command()

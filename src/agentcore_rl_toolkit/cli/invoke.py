@@ -7,22 +7,27 @@ import json
 import re
 import sys
 import uuid
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .. import local
 from ..errors import ConfigError
-from ..rollout import failure_of
-from .doctor import require_runtime
+from ..rollout import FailureKind, failure_of
+from .agent import check_base_url, find_agent
 from .show import console, errors, fail, hint, printable
+
+if TYPE_CHECKING:
+    from botocore.exceptions import BotoCoreError, ClientError
 
 NO_READ_TIMEOUT_S = 900
 """AWS ends a synchronous call after 15 minutes."""
 
 
 def invoke(
-    agent: Annotated[str, typer.Argument(help="ARN that 'art deploy' printed.")],
+    agent: Annotated[
+        str, typer.Argument(help="ARN that 'art deploy' printed, or the agent's local name.")
+    ],
     payload: Annotated[str, typer.Argument(help="JSON object, @FILE, or - for standard input.")],
     rollout: Annotated[
         bool, typer.Option("--rollout", help="Run as a rollout and wait for its stored result.")
@@ -43,12 +48,13 @@ def invoke(
 ) -> None:
     """Call an agent and print its answer as JSON."""
     body = read_payload(payload)
-    arn = local.parse_arn(agent)
-    require_runtime(arn, endpoint)
+    check_base_url(base_url)
+    arn = find_agent(agent, endpoint)
     if rollout or base_url or model_id:
         result = run_rollout(arn, body, bucket, base_url, model_id, session_id, timeout, endpoint)
-        print_result(result)
-        if failure := failure_of(result):
+        failure = failure_of(result)
+        print_result(result, trace=failure is not None and failure.kind is not FailureKind.MODEL)
+        if failure is not None:
             if base_url is None and (told := no_model(failure.message)):
                 hint(told)
             fail(str(failure))
@@ -125,11 +131,22 @@ def call_once(
     except NO_CREDENTIALS:
         raise
     except (ClientError, BotoCoreError) as error:
-        fail(str(error))
+        fail(told(error, arn, session_id))
     finally:
         if named is None:
             with contextlib.suppress(ClientError, BotoCoreError):
                 client.stop_runtime_session(agentRuntimeArn=arn.arn, runtimeSessionId=session_id)
+
+
+def told(error: ClientError | BotoCoreError, arn: local.RuntimeArn, session_id: str) -> str:
+    """A refusal without boto3's words about its operation and its retries."""
+    from botocore.exceptions import ClientError
+
+    if not isinstance(error, ClientError):
+        return str(error)
+    found = error.response["Error"]
+    said = f"{found.get('Code', '')}: {found.get('Message', '')}"
+    return local.with_log_here(said, f"art logs {session_id}") if arn.is_local else said
 
 
 def no_model(message: str) -> str:
@@ -146,15 +163,17 @@ def print_body(raw: bytes) -> None:
         console.print(printable(raw.decode(errors="replace")), markup=False, soft_wrap=True)
 
 
-def print_result(result: object) -> None:
-    """A traceback is for people: as lines, on standard error. Programs find it in the JSON too."""
+def print_result(result: object, *, trace: bool) -> None:
+    """A traceback is for people: as lines, on standard error. Programs find it in the JSON. Of a
+    model that did not answer it says nothing that the error does not."""
     found = result.get("traceback") if isinstance(result, dict) else None
     if not isinstance(result, dict) or not isinstance(found, str) or not found:
         print_json(result)
         return
     shown = {key: value for key, value in result.items() if key != "traceback"}
     print_json(shown if console.is_terminal else result)
-    errors.print(printable(found.rstrip()), markup=False, soft_wrap=True)
+    if trace:
+        errors.print(printable(found.rstrip()), markup=False, soft_wrap=True)
 
 
 def print_json(value: object) -> None:

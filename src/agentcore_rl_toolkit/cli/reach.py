@@ -12,7 +12,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from .. import local
 from ..errors import ConfigError, ToolkitError
 from ..rollout import ROLLOUT
-from .doctor import Check, require_runtime
+from .agent import check_base_url, find_agent
+from .doctor import Check
 
 if TYPE_CHECKING:
     from ..sandbox import SandboxClient
@@ -29,19 +30,17 @@ except Exception as error:
 """
 
 
-def check_reach(arn: str, base_url: str | None, endpoint: str | None) -> Check:
+def check_reach(agent: str, base_url: str | None, endpoint: str | None) -> Check:
     """Any HTTP answer counts: who refuses a stranger is there."""
     from ..sandbox import SandboxClient
 
     if base_url is None:
         raise ConfigError("--from-session needs --base-url: what is the session to reach?")
-    if not base_url.startswith(("http://", "https://")):
-        raise ConfigError(f"--base-url {base_url!r} is no http or https URL")
-    found = local.parse_arn(arn)
-    require_runtime(found, endpoint)
+    check_base_url(base_url)
+    found = find_agent(agent, endpoint)
     url = f"{base_url.rstrip('/')}/models"
     try:
-        with SandboxClient(arn, endpoint_url=endpoint) as client, client.start() as sandbox:
+        with SandboxClient(found.arn, endpoint_url=endpoint) as client, client.start() as sandbox:
             if found.is_local:
                 name_model(client, sandbox.session_id, base_url)
             command = ["python3", "-c", _QUESTION, url]
@@ -50,7 +49,9 @@ def check_reach(arn: str, base_url: str | None, endpoint: str | None) -> Check:
         return Check("model from session", "no", f"no session could be asked: {error}")
     if said.isdecimal():
         return Check("model from session", "ok", f"{url} answers {said}")
-    return Check("model from session", "no", f"{url} is not reached: {said}. {advice(arn, url)}")
+    return Check(
+        "model from session", "no", f"{url} is not reached: {said}. {advice(found.arn, url)}"
+    )
 
 
 def name_model(client: SandboxClient, session_id: str, base_url: str) -> None:

@@ -184,7 +184,7 @@ class ResultLog:
     def close(self) -> None:
         self._out.close()
         self._inflight.close()
-        if not self.missing():
+        if len(self.entries) == len(self.digests):  # every row ended, well or not
             self.inflight_path.unlink(missing_ok=True)
 
 

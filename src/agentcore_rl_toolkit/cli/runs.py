@@ -37,8 +37,8 @@ def runs(runs_dir: Annotated[Path, typer.Argument(help="Folder of runs.")] = DEF
     from ..dashboard.run import Run
     from ..run import find_runs
 
-    columns = ("run", "state", "step", "rollouts", "reward", "held-out success")
-    shown = plain_table(*columns)
+    shown = plain_table("run", "state", "step", "rollouts", "reward", "held-out")
+    shown.padding = (0, 1, 0, 0)  # a line of a usual run has room in 80 columns
     shown.columns[0].overflow = "fold"
     for folder in find_runs(runs_dir):
         brief = Run(folder.path).brief()
@@ -125,7 +125,7 @@ def print_new(run: Run, rollouts: int, figures: int) -> None:
 
 def held_out(brief: dict[str, Any]) -> str:
     first, last = share(brief["first_success"]), share(brief["last_success"])
-    return f"{first} -> {last}" if brief["evals"] > 1 else last
+    return f"{first.removesuffix(' %')} -> {last}" if brief["evals"] > 1 else last
 
 
 def rescore(
@@ -173,7 +173,10 @@ def open_run(name: str, runs_dir: Path) -> Run:
     if name == "latest":
         found = find_runs(runs_dir)
         if not found:
-            raise ConfigError(f"there are no runs below {runs_dir}: name a run, or --runs-dir")
+            raise ConfigError(
+                f"there are no runs below {runs_dir}: name a run, or --runs-dir; one that just "
+                "started is there when its engine is up"
+            )
         return Run(found[0].path)
     for path in (Path(name), runs_dir / name):
         if RunFolder(path).exists():

@@ -18,6 +18,7 @@ import typer
 
 from ..errors import MissingExtraError
 from ..run.folder import RunFolder
+from .agent import find_agent
 from .child import own_runtime
 from .deploy import (
     control_client,
@@ -97,8 +98,11 @@ def load_config(path: Path, overrides: list[str]) -> TrainConfig:
         from ..trainer.config import check_inputs, load
     except ImportError as error:
         raise MissingExtraError("train", f"'art train' ({error.name})") from None
+    from ..backends import check
+
     config = load(path, overrides)
     check_inputs(config)
+    check(config)
     return config
 
 
@@ -127,6 +131,7 @@ def run(config: TrainConfig, run_dir: Path, view: View) -> Outcome:
         deployed(config, run_dir, view.note) as where,
         asyncio.Runner(loop_factory=new_loop) as runner,
     ):
+        view.note("starting the engine and the gateway")
         outcome: Outcome = runner.run(train_loop(config, run_dir, where, view=view))
     return outcome
 
@@ -138,11 +143,12 @@ def deployed(config: TrainConfig, run_dir: Path, note: Callable[[str], None]) ->
 
     agent = config.agent
     if agent.arn is not None:
-        yield Deployed(agent.arn, agent.endpoint_url)
+        yield Deployed(find_agent(agent.arn, agent.endpoint_url).arn, agent.endpoint_url)
         return
     assert agent.path is not None
     folder, entry = find_entry(Path(agent.path))
     room = config.rollout.max_concurrent * 2
+    note("starting a local runtime")
     with (
         kept_logs(run_dir) as logs,
         own_runtime(isolation=agent.isolation, max_sessions=room, logs=logs) as url,
@@ -150,6 +156,7 @@ def deployed(config: TrainConfig, run_dir: Path, note: Callable[[str], None]) ->
         variables = dict(agent.env)
         if agent.python:
             variables["ART_PYTHON"] = agent.python
+        note(f"starting {folder.name}/{entry} once, to see that it imports")
         variables |= install_requirements(folder, variables)
         made = register(control_client(url), runtime_name(folder), folder, entry, variables)
         note(f"agent {folder.name}/{entry} on a local runtime at {url}")

@@ -14,29 +14,41 @@ from rich.text import Text
 
 from ..collect import Rollout
 from ..trainer.view import EvalLine, StepLine, View
-from .show import console
+from .show import QUIET_S, console
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 CURVE_CHARS = 60
 
 
 class PlainView:
-    """One line a step."""
+    """One line a step, and one every ``QUIET_S`` of a step that takes longer."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+        self._now = ("", -1)
+        self._done = 0
 
     def note(self, text: str) -> None:
-        console.print(text, markup=False)
+        self._say(text)
 
     def rollout(self, phase: str, step: int, rollout: Rollout) -> None:
-        pass
+        self._done = self._done + 1 if self._now == (phase, step) else 1
+        self._now = (phase, step)
+        if time.monotonic() - self._said >= QUIET_S:
+            self._say(f"{what_of(phase, step)}: {self._done} rollouts done")
 
     def step(self, line: StepLine) -> None:
-        console.print(step_text(line), markup=False, soft_wrap=True)
+        self._say(step_text(line))
 
     def evaluated(self, line: EvalLine) -> None:
-        console.print(eval_text(line), markup=False, soft_wrap=True)
+        self._say(eval_text(line))
+
+    def _say(self, text: str) -> None:
+        self._said = time.monotonic()
+        console.print(text, markup=False, soft_wrap=True)
 
 
-class LiveView(PlainView):
+class LiveView:
     """The last steps and evaluations, and what is under way; evaluations stay in the scrollback."""
 
     def __init__(self, live: Live) -> None:
@@ -95,9 +107,9 @@ class LiveView(PlainView):
         failures = ", ".join(f"{n} {kind}" for kind, n in sorted(self._failures.items()))
         table.add_row("failures", failures or "none")
         phase, step = self._now
-        what = f"step {step + 1}" if phase == "train" else f"evaluation after step {step}"
         elapsed = time.monotonic() - self._started
-        now = Text(f"{what}: {self._done} rollouts done, {elapsed:.0f} s", style="dim")
+        done = f"{what_of(phase, step)}: {self._done} rollouts done, {elapsed:.0f} s"
+        now = Text(done, style="dim")
         return Group(table, now)
 
 
@@ -111,6 +123,10 @@ def train_view() -> Iterator[View]:
 
 
 # --- text -------------------------------------------------------------------------------------
+
+
+def what_of(phase: str, step: int) -> str:
+    return f"step {step + 1}" if phase == "train" else f"evaluation after step {step}"
 
 
 def step_text(line: StepLine) -> str:

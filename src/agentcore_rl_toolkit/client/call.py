@@ -14,7 +14,7 @@ import logging
 import random
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from botocore.exceptions import (
@@ -30,6 +30,7 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
+from .. import local
 from ..errors import (
     AgentError,
     ConfigError,
@@ -110,6 +111,9 @@ def judge(error: Exception, where: str, proven: bool) -> Verdict:
 
 def _judge_answer(error: ClientError, where: str, proven: bool) -> Verdict:
     status, code, message = status_of(error), code_of(error), message_of(error)
+    if ":local:" in where:
+        log = f"art logs {_session_of(error)} (of a run: art show ROLLOUT)"
+        message = local.with_log_here(message, log)
     delay = _retry_after(error)
     said = f"{where} answered {status} {code}: {message}"
     if status == 429 or code == "ThrottlingException":
@@ -148,8 +152,16 @@ def _judge_agent(message: str, where: str, proven: bool) -> Verdict:
     return Verdict("fail", SessionLostError(f"a session of {where} broke off: {message}"))
 
 
+def _session_of(error: ClientError) -> str:
+    return str(_headers(error).get("x-amzn-bedrock-agentcore-runtime-session-id", "SESSION"))
+
+
+def _headers(error: ClientError) -> Mapping[str, str]:
+    return error.response.get("ResponseMetadata", {}).get("HTTPHeaders") or {}
+
+
 def _retry_after(error: ClientError) -> float:
-    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders") or {}
+    headers = _headers(error)
     for name, unit in (("x-amz-retry-after", 1000.0), ("retry-after", 1.0)):
         try:
             return min(60.0, max(0.0, float(headers[name]) / unit))

@@ -184,9 +184,13 @@ class RolloutView:
         arn = arns[-1] if arns else self.run.setting("agent", "arn")
         if payload is None or not arn:
             return None
+        before = ""
+        if path := self.run.setting("agent", "path"):  # the run's own runtime ended with it
+            before = shlex.join(["art", "deploy", str(path), "--local"]) + " && "
+            arn = str(arn).rpartition("/")[2].rpartition("-")[0]
         words = ["art", "invoke", str(arn), json.dumps(payload, ensure_ascii=False), "--rollout"]
         name = self.run.setting("model", "served_name") or "policy"
-        return shlex.join([*words, "--model-id", str(name), "--base-url", "MODEL_URL"])
+        return before + shlex.join([*words, "--model-id", str(name), "--base-url", "MODEL_URL"])
 
     def export(self) -> dict[str, Any]:
         """Everything, for other programs."""

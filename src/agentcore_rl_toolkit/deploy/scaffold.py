@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ..errors import ConfigError
@@ -74,7 +75,7 @@ With `art runtime serve` running, and a model at `http://127.0.0.1:8000/v1`:
 
 ```
 art deploy {path} --local
-art eval {path}/data.jsonl --agent ARN --base-url http://127.0.0.1:8000/v1 --model-id MODEL
+art eval {path}/data.jsonl --agent {agent} --base-url http://127.0.0.1:8000/v1 --model-id MODEL
 ```
 """
 
@@ -86,13 +87,15 @@ def scaffold(folder: Path) -> list[Path]:
     """Writes a new agent; ConfigError when the folder is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is not empty: name a new folder, or an agent's {BASIC}")
+    usable = re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{0,47}", folder.name)
+    agent = folder.name if usable else "ARN"
     files = {
         BASIC: BASIC_APP,
         TRAINABLE: adapt(BASIC_APP).after.replace("in production", "in training"),
         REWARD: NUMBER_REWARD,
         "data.jsonl": DATA,
         "requirements.txt": "openai>=1.60\n",
-        "README.md": README.format(name=folder.name, path=folder),
+        "README.md": README.format(name=folder.name, path=folder, agent=agent),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():

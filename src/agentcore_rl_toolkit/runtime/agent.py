@@ -9,6 +9,7 @@ archive members that climb are refused. ``agent_of`` makes the driver's ``Agent`
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import io
 import lzma
 import math
@@ -48,6 +49,19 @@ LEFT_OUT = frozenset(
     }
 )
 PARTIAL = ".partial"
+SETTINGS = (
+    "ART_ALLOW",
+    "ART_FREEZE_S",
+    "ART_IMAGE",
+    "ART_INIT_S",
+    "ART_ISOLATION",
+    "ART_LIMITS",
+    "ART_NETWORK",
+    "ART_PACKAGES",
+    "ART_PYTHON",
+    "ART_ZYGOTE",
+)
+"""The variables of an agent that mean something to the runtime; it takes no other ART_ ones."""
 MAX_LIMIT = 2**31
 _ZIP_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError)
 """What zipfile raises for archives that are damaged, encrypted (RuntimeError) or packed in a way
@@ -246,6 +260,11 @@ def agent_of(
 
 def check_variables(variables: Mapping[str, str]) -> None:
     """Refuses settings that no session could be started with; ConfigError."""
+    for name in variables:
+        if name.startswith("ART_") and name not in SETTINGS:
+            near = difflib.get_close_matches(name, SETTINGS, 1)
+            meant = f"did you mean {near[0]}" if near else f"there are {', '.join(SETTINGS)}"
+            raise ConfigError(f"{name} is no setting of an agent: {meant}?")
     one_of(Level, "ART_ISOLATION", variables.get("ART_ISOLATION") or "auto")
     one_of(Network, "ART_NETWORK", variables.get("ART_NETWORK") or "model")
     seconds("ART_FREEZE_S", variables.get("ART_FREEZE_S") or 0)
