@@ -25,6 +25,7 @@ from agentcore_rl_toolkit.backends import trl
 from agentcore_rl_toolkit.backends.base import samples
 from agentcore_rl_toolkit.backends.slime.sample import fill
 from agentcore_rl_toolkit.backends.tinker.datum import columns as tinker_columns
+from agentcore_rl_toolkit.backends.tinker.datum import datum
 from agentcore_rl_toolkit.backends.verl.fields import rollout_fields
 from agentcore_rl_toolkit.collect import Rollout, Timings
 from agentcore_rl_toolkit.trajectory import Row, SessionGraph, assign_rewards
@@ -97,6 +98,13 @@ class Blank:
         self.status = self.Status.PENDING
 
 
+SDK = SimpleNamespace(
+    Datum=SimpleNamespace,
+    ModelInput=SimpleNamespace(from_ints=list),
+    TensorData=SimpleNamespace(from_numpy=np.ndarray.tolist),
+)
+"""Tinker's types as far as the bridge uses them: ids and numbers as lists, as it sends them."""
+
 Export = Callable[[Rollout], tuple[int, int, int]]
 """Gives rows, tokens, and trained tokens of what it made."""
 
@@ -115,6 +123,8 @@ def by_slime(one: Rollout) -> tuple[int, int, int]:
 
 def by_tinker(one: Rollout) -> tuple[int, int, int]:
     found = [tinker_columns(row, np.ones(row.n_tokens, np.float32)) for row in one.rows]
+    made = [datum(SDK, one) for one in found]
+    assert len(made) == len(found)
     return len(found), sum(c.targets.size + 1 for c in found), sum(int(c.mask.sum()) for c in found)
 
 
@@ -172,7 +182,7 @@ def main() -> None:
     print(
         f"{'':9}{'CPU ms':>8}{'wall ms':>9}{'rows':>7}{'trained/delivered':>19}{'re-sent/turn':>14}"
     )
-    found, least = report.Report(), 1.0
+    found, least, most_rows, most_resent = report.Report(), 1.0, 0.0, 0.0
     for name, export in EXPORTS.items():
         cpu, wall, (rows, tokens, trained) = measure(export, rollouts)
         print(
@@ -181,7 +191,12 @@ def main() -> None:
         )
         assert trained == delivered, name
         least = min(least, trained / delivered)
+        most_rows = max(most_rows, rows / ROLLOUTS)
+        most_resent = max(most_resent, (tokens - unique) / turns)
         found.row(f"CPU of the bridge to {name}, a rollout", "ms", 1e3 * cpu / ROLLOUTS)
+        found.row(f"time of the bridge to {name}, a rollout", "ms", 1e3 * wall / ROLLOUTS)
+    found.row("rows of a rollout, at most of any backend", "", most_rows)
+    found.row("tokens sent again in a turn, at most of any backend", "", most_resent)
     name = f"trained of delivered tokens, as handed to {', '.join(EXPORTS)}"
     found.row(name, "", least, aim=1.0, higher=True, headline=True)
     found.write(options.json)

@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 TORCH = "torch==2.13.0"
@@ -29,6 +30,8 @@ SLIME_NEEDS = (
     *("transformers", "ray[default]", "aiohttp", "httpx[http2]", "pillow", "pylatexenc"),
     "pytest",
 )
+OURS = dict.fromkeys(("verl", "rllm", "rllm-verl", "slime"), "local") | {"tinker": "train"}
+"""Environments that have this toolkit, and with which extra."""
 REPOSITORY = Path(__file__).parents[2]
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 """Builds for CUDA that vLLM brings: beside a CPU torch they fail at import."""
@@ -40,9 +43,18 @@ def folder(name: str) -> Path:
 
 
 def python_of(name: str) -> Path | None:
-    """Interpreter of a finished environment, or None."""
-    home = folder(name)
-    return home / "bin" / "python" if (home / "ready").exists() else None
+    """Interpreter of a finished environment that has what this toolkit needs now, or None."""
+    ready = folder(name) / "ready"
+    current = ready.exists() and ready.read_text() == _needs(name)
+    return ready.parent / "bin" / "python" if current else None
+
+
+def _needs(name: str) -> str:
+    """What the toolkit in that environment depends on; empty where it is not in it."""
+    if name not in OURS:
+        return ""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    return "\n".join(project["dependencies"] + project["optional-dependencies"][OURS[name]])
 
 
 def make(name: str, *, force: bool = False) -> Path:
@@ -51,11 +63,15 @@ def make(name: str, *, force: bool = False) -> Path:
         shutil.rmtree(home, ignore_errors=True)
     if found := python_of(name):
         return found
+    if name in OURS and (home / "ready").exists():  # made for an earlier state of this toolkit
+        _pip(home, "install", TORCH, "-e", f"{REPOSITORY}[{OURS[name]}]")
+        (home / "ready").write_text(_needs(name))
+        return home / "bin" / "python"
     home.parent.mkdir(parents=True, exist_ok=True)
     bare = ["--without-pip"] if _uv() else []
     subprocess.run([sys.executable, "-m", "venv", "--clear", *bare, str(home)], check=True)
     MAKERS[name](home)
-    (home / "ready").touch()
+    (home / "ready").write_text(_needs(name))
     return home / "bin" / "python"
 
 

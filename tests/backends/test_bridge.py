@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from agentcore_rl_toolkit.backends.base import all_samples
-from agentcore_rl_toolkit.backends.bridge import BridgeSetting, bridge
+from agentcore_rl_toolkit.backends.bridge import FIRST, Alive, BridgeSetting, bridge, rate_of
 from agentcore_rl_toolkit.backends.verl.host import Policy, close, shared
 from agentcore_rl_toolkit.cli.deploy import control_client, register
 from agentcore_rl_toolkit.collect import Task
-from agentcore_rl_toolkit.errors import ContractError
+from agentcore_rl_toolkit.errors import ConfigError, ContractError
 from agentcore_rl_toolkit.run.reader import RunReader
 from agentcore_rl_toolkit.runtime.awsquota import AwsQuotas
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
@@ -151,3 +151,38 @@ async def test_a_broken_contract_stops_everything(setting: BridgeSetting) -> Non
             await collector.collect(tasks({"reward": "much"}), GROUP)
         report = collector.report()
     assert report.submitted == sum(report.failed.values()) == GROUP
+
+
+def test_a_run_in_which_nothing_works_ends() -> None:
+    alive = Alive()
+    for _ in range(FIRST - 1):
+        alive.saw("KeyError: 'question'")
+    with pytest.raises(ContractError, match=r"all failed, the last with: KeyError: 'question'"):
+        alive.saw("KeyError: 'question'")
+
+
+def test_one_rollout_that_ends_well_is_enough() -> None:
+    alive = Alive()
+    for at in range(3 * FIRST):
+        alive.saw(None if at == FIRST - 1 else "lost")
+
+
+async def test_rows_without_what_the_agent_reads_end_the_run(
+    setting: BridgeSetting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentcore_rl_toolkit.backends.bridge.FIRST", 2)
+    pool = policy().pool(setting.served_name, Servers())
+    async with bridge(setting, pool, {}) as (collector, _):
+        with pytest.raises(ContractError, match="Do the rows have the fields"):
+            await collector.collect([Task(0, "task0", {"question": "2+2"})], GROUP)
+
+
+def test_a_setting_of_another_type_is_named(arn: str) -> None:
+    with pytest.raises(ConfigError, match=r"agentcore\.timeout_s: Expected `float`, got `str`"):
+        BridgeSetting.of({"arn": arn, "timeout_s": "soon"})
+
+
+def test_calls_a_second_are_those_of_the_runtime_unless_set(arn: str) -> None:
+    assert rate_of(arn, None) == 200
+    assert rate_of(arn.replace(":local:", ":us-west-2:"), None) == 25
+    assert rate_of(arn, 3) == 3

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_rl_toolkit.backends import child
-from agentcore_rl_toolkit.errors import ToolkitError
+from agentcore_rl_toolkit.errors import ConfigError, ToolkitError
 
 PROGRAM = """
 import pathlib, signal, sys, time
@@ -74,3 +74,18 @@ def test_variables_and_folder_are_the_childs(tmp_path: Path) -> None:
 def test_a_child_that_fails_is_an_error() -> None:
     with pytest.raises(ToolkitError, match="it ended with 3: its output above says why"):
         child.run_child("it", [sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def test_an_interpreter_without_the_trainer_is_refused_by_name(tmp_path: Path) -> None:
+    python = {"python": sys.executable}
+    assert child.interpreter(python, "verl", "json", "agentcore_rl_toolkit") == sys.executable
+    with pytest.raises(ConfigError, match=r"lacks no_verl: install it there, or .* verl\.python"):
+        child.interpreter(python, "verl", "json", "no_verl")
+    with pytest.raises(ConfigError, match="is no program"):
+        child.interpreter({"python": str(tmp_path)}, "verl")
+
+
+def test_a_part_of_a_section_that_is_no_mapping_is_refused() -> None:
+    assert child.mapping({"env": None}, "verl", "env") == {}
+    with pytest.raises(ConfigError, match=r"verl\.env must be a mapping"):
+        child.mapping({"env": 3}, "verl", "env")

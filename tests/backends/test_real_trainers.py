@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from agentcore_rl_toolkit.backends.slime import launch
+from agentcore_rl_toolkit.trainer.config import ANYWHERE, build
+
 from .conftest import beside
 
 pytestmark = [pytest.mark.backends, pytest.mark.timeout(1200)]
@@ -113,6 +116,39 @@ def test_slimes_plugin_contracts_hold_for_our_functions() -> None:
         stderr=subprocess.STDOUT,
     )
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-4000:]
+
+
+MEGATRON = {
+    *("--tensor-model-parallel-size", "--sequence-parallel", "--attention-dropout"),
+    *("--hidden-dropout", "--optimizer", "--lr-decay-style", "--lr-warmup-iters", "--min-lr"),
+    *("--adam-beta1", "--adam-beta2", "--weight-decay", "--clip-grad"),
+    *("--recompute-granularity", "--recompute-method", "--recompute-num-layers", "--load"),
+    *("--save", "--sglang-context-length"),
+}
+"""Flags of ours that slime hands on to Megatron and SGLang, whose parsers are not here."""
+
+
+def test_slime_knows_every_flag_that_our_settings_become(tmp_path: Path) -> None:
+    source = checkout("SLIME_SOURCE", "https://github.com/THUDM/slime")
+    known = (source / "slime" / "utils" / "arguments.py").read_text()
+    train = {"kl": 0.1, "schedule": "cosine", "gradient_checkpointing": True}
+    config = build(
+        {
+            "agent": {"arn": "arn"},
+            "data": {"train": "t", "eval": "e"},
+            "model": {"path": "/models/tiny", "max_tokens": 99},
+            "rollout": {"sampling": {"top_k": 5}},
+            "train": {**train, "normalise": "token", "scale_by_std": False},
+            "track": {"wandb": {"project": "p"}},
+            "slime": {"model_type": "qwen3-4B", "slime_dir": str(source), "wandb_group": "g"},
+        }
+    )
+    made = launch.make(config, tmp_path, ANYWHERE)
+    words = made.command(1, tmp_path)
+    own = words[len(words) - words[::-1].index("--colocate") - 1 :]
+    flags = {word for word in own if word.startswith("--")}
+    assert "--calculate-per-token-loss" in flags
+    assert {flag for flag in flags - MEGATRON if f'"{flag}"' not in known} == set()
 
 
 def test_rllms_live_agentcore_tests_pass(tmp_path: Path) -> None:

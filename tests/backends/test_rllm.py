@@ -8,6 +8,7 @@ what ``art train --backend rllm`` says to rllm.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import importlib.util
 import inspect
 import json
@@ -25,7 +26,7 @@ from agentcore_rl_toolkit.cli.deploy import control_client, register
 from agentcore_rl_toolkit.errors import ConfigError, ToolkitError
 from agentcore_rl_toolkit.local import DEFAULT_BUCKET
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
-from agentcore_rl_toolkit.trainer.config import build
+from agentcore_rl_toolkit.trainer.config import AgentConfig, build
 from agentcore_rl_toolkit.trainer.rig import Deployed
 
 HERE = Path(__file__).parent
@@ -146,6 +147,13 @@ def test_our_settings_are_said_in_rllms_words(tmp_path: Path) -> None:
     assert (found[f"{runtime}.enabled"], found[f"{runtime}.backend"]) == (True, "agentcore")
     assert found[f"{runtime}.agentcore.agent_runtime_arn"] == ARN
     assert found["rllm.compact_filtering.mask_error"] is True
+    assert found[f"{runtime}.agentcore.tps_limit"] == 200
+
+
+def test_less_than_one_call_a_second_is_not_none(tmp_path: Path) -> None:
+    slow = dataclasses.replace(config(), agent=AgentConfig(arn=ARN, tps_limit=0.5))
+    words = launch.plan(slow, tmp_path, WHERE)["overrides"]
+    assert "++rllm.remote_runtime.agentcore.tps_limit=1" in words
 
 
 def test_rllms_own_keys_have_the_last_word(tmp_path: Path) -> None:
@@ -171,6 +179,8 @@ def test_verl_inside_rllm_keeps_rllms_gateway(tmp_path: Path) -> None:
     [
         ({"max_staleness": 1}, {}, r"train\.max_staleness has no effect"),
         ({"minibatches": 2}, {}, r"train\.minibatches has no effect"),
+        ({"minibatches": 4}, {"backend": "verl"}, r"train\.minibatches must divide"),
+        ({}, {"env": "A=b"}, r"rllm\.env must be a mapping"),
         ({}, {"capture": "both"}, r"rllm\.capture must be one of agentcore, rllm"),
         ({}, {"backend": "trl"}, r"rllm\.backend must be one of tinker, verl"),
     ],

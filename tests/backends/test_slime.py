@@ -379,12 +379,18 @@ def test_art_train_runs_slime_from_the_common_configuration(home: Path, tmp_path
     config = build(
         {
             "agent": {"arn": "arn", "bucket": "bucket"},
-            "data": {"train": str(data)},
+            "data": {"train": str(data), "eval": str(data), "shuffle": False},
             "model": {"path": "/models/tiny"},
-            "rollout": {"group_size": 4, "tasks_per_step": 2, "timeout_s": 60},
-            "train": {"steps": 5},
+            "rollout": {
+                **{"group_size": 4, "tasks_per_step": 2, "timeout_s": 60},
+                "sampling": {"temperature": 0.7},
+            },
+            "train": {"steps": 5, "clip_high": 0.3, "schedule": "cosine"},
             "backend": "slime",
-            "slime": {"model_type": "tiny", "slime_dir": str(home), "num_gpus": 4},
+            "slime": {
+                **{"model_type": "tiny", "slime_dir": str(home), "num_gpus": 4},
+                "extra_flags": ["--num-gpus-x", 1],
+            },
         }
     )
     run_dir = tmp_path / "run"
@@ -394,6 +400,13 @@ def test_art_train_runs_slime_from_the_common_configuration(home: Path, tmp_path
     assert value_of(seen["flags"], "--global-batch-size") == "8"
     assert value_of(seen["flags"], "--actor-num-gpus-per-node") == "4"
     assert seen["config"]["agentcore"]["timeout_s"] == 60
+    assert value_of(seen["flags"], "--rollout-temperature") == "0.7"
+    assert value_of(seen["flags"], "--eps-clip-high") == "0.3"
+    assert value_of(seen["flags"], "--lr-decay-style") == "cosine"
+    assert value_of(seen["flags"], "--eval-prompt-data") == "agentcore"
+    assert str(run_dir / "slime-eval.jsonl") in seen["flags"]
+    assert "--rollout-shuffle" not in seen["flags"]
+    assert value_of(seen["flags"], "--num-gpus-x") == "1"
     rows = [json.loads(line) for line in (run_dir / "slime.jsonl").read_text().splitlines()]
     assert rows == [{"prompt": "what?", "metadata": {"prompt": "what?", "answer": 4}}]
 
@@ -402,3 +415,22 @@ def test_art_train_needs_to_know_the_model_type(tmp_path: Path) -> None:
     common = {"agent": {"arn": "a"}, "data": {"train": "t"}, "model": {"path": "m"}}
     with pytest.raises(ConfigError, match=r"slime.model_type is missing"):
         launch.make(build(common), tmp_path, Deployed("arn"))
+
+
+@pytest.mark.parametrize(
+    ("sections", "match"),
+    [
+        ({"train": {"lora": {"rank": 8}}}, r"train\.lora has no effect with backend slime"),
+        ({"train": {"max_staleness": 1}}, r"train\.max_staleness has no effect"),
+        ({"train": {"minibatches": 3}}, "must divide"),
+        ({"rollout": {"sampling": {"top_p": 0.9}}}, "top_p must be 1"),
+        ({"rollout": {"sampling": {"stop": ["x"]}}}, r"rollout\.sampling\.stop has no effect"),
+        ({"slime": {"model_type": "tiny", "num_gpu": 4}}, "did you mean 'num_gpus'"),
+        ({"slime": {"model_type": "tiny", "lr": "fast"}}, r"slime\.lr: Expected `float`"),
+        ({"slime": {"model_type": "tiny", "agentcore": {"retries": "two"}}}, r"agentcore\.retries"),
+    ],
+)
+def test_what_slime_cannot_honour_is_refused(sections: dict[str, Any], match: str) -> None:
+    common = {"agent": {"arn": "a"}, "data": {"train": "t"}, "model": {"path": "m"}}
+    with pytest.raises(ConfigError, match=match):
+        launch.check(build({**common, "slime": {"model_type": "tiny"}, **sections}))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentcore_rl_toolkit.backends.tinker import TinkerSetting, columns
+from agentcore_rl_toolkit.backends.tinker import TinkerSetting, columns, service
 from agentcore_rl_toolkit.backends.tinker.loop import TinkerStand, _read
 from agentcore_rl_toolkit.backends.tinker.service import Weights
 from agentcore_rl_toolkit.backends.tinker.setting import check
@@ -219,7 +219,8 @@ def test_a_checkpoint_of_another_backend_is_refused(tmp_path: Path) -> None:
     ("section", "match"),
     [
         ({"tinker": {"los": "ppo"}}, "did you mean 'loss'"),
-        ({"tinker": {"loss": "dpo"}}, "tinker.loss must be one of"),
+        ({"tinker": {"loss": "dpo"}}, "tinker.loss"),
+        ({"tinker": {"rank": "wide"}}, r"tinker\.rank: Expected `int`"),
         ({"train": {"minibatches": 2}}, "train.minibatches has no effect"),
         ({"train": {"lora": {"rank": 8}}}, "the rank is tinker.rank"),
         ({"train": {"clip_high": 0.3}}, "bounds of the loss are tinker.loss_config"),
@@ -234,3 +235,18 @@ def test_what_the_service_cannot_honour_is_refused(section: dict[str, Any], matc
 
 def test_defaults_are_accepted() -> None:
     assert check(build(NEEDED)) == TinkerSetting()
+
+
+class Broken(Exception):
+    """What the SDK raises for whatever the service refuses."""
+
+
+async def test_a_service_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(**_: Any) -> Any:
+        raise Broken("Connection error.")
+
+    sdk = SimpleNamespace(ServiceClient=connect, TinkerError=Broken, types=None)
+    monkeypatch.setattr(service, "import_sdk", lambda: sdk)
+    setting = TinkerSetting(base_url="http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"Connection error.*127\.0\.0\.1:1.*TINKER_API_KEY"):
+        await Weights.open("base", setting, TrainSetting(), None)

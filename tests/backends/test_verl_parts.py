@@ -7,14 +7,14 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import yaml
 from openai import APIError, AsyncOpenAI
 
-from agentcore_rl_toolkit.backends import runner
+from agentcore_rl_toolkit.backends import check, runner
 from agentcore_rl_toolkit.backends.bridge import BridgeSetting
 from agentcore_rl_toolkit.backends.verl import launch
 from agentcore_rl_toolkit.backends.verl.dataset import Payloads
@@ -24,8 +24,9 @@ from agentcore_rl_toolkit.backends.verl.host import Policy
 from agentcore_rl_toolkit.errors import ConfigError, ToolkitError
 from agentcore_rl_toolkit.gateway import Gateway, GatewaySettings
 from agentcore_rl_toolkit.gateway.session import OpenSession
-from agentcore_rl_toolkit.trainer.config import build
+from agentcore_rl_toolkit.trainer.config import Backend, TrackConfig, build
 from agentcore_rl_toolkit.trainer.rig import Deployed, load_tokenizer
+from agentcore_rl_toolkit.trainer.setting import TrainSetting
 
 POLICY = Path(__file__).parents[2] / "examples" / "demo_policy" / "model"
 ARN = "arn:aws:bedrock-agentcore:local:000000000000:runtime/math-0000000000"
@@ -205,6 +206,43 @@ def test_an_unknown_setting_is_refused_before_anything_starts(tmp_path: Path) ->
         given(tmp_path, agentcore={"publik_url": "x"})
     with pytest.raises(ConfigError, match=r"verl\.python"):
         launch.interpreter({"python": "/nowhere/python"}, "verl")
+    with pytest.raises(ConfigError, match=r"verl\.agentcore must be a mapping"):
+        launch.check(config(agentcore=3))
+
+
+def test_minibatches_that_do_not_divide_the_tasks_are_refused() -> None:
+    four = dataclasses.replace(config().train, minibatches=4)
+    with pytest.raises(ConfigError, match=r"minibatches \(4\) must divide .* \(6\)"):
+        launch.check(dataclasses.replace(config(), train=four))
+
+
+@pytest.mark.parametrize(
+    ("rows", "track", "match"),
+    [
+        (0, {}, "has no rows"),
+        (5, {}, r"5 rows, fewer than rollout\.tasks_per_step \(6\)"),
+        (6, {"opentelemetry": True}, r"track\.opentelemetry has no effect"),
+        (6, {"wandb": {"mode": "offline"}}, r"track\.wandb\.mode does not reach"),
+    ],
+)
+def test_what_would_train_nothing_or_tell_nothing_is_refused(
+    tmp_path: Path, rows: int, track: dict[str, Any], match: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "2+2"}\n' * rows)
+    data = dataclasses.replace(config().data, train=str(path))
+    asked = dataclasses.replace(config(), data=data, track=TrackConfig(**track))
+    with pytest.raises(ConfigError, match=match):
+        check(asked)
+
+
+def test_every_backend_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "2+2"}\n' * 6)
+    data = dataclasses.replace(config().data, train=str(path))
+    for name in get_args(Backend):
+        one = dataclasses.replace(config(), backend=name, data=data, train=TrainSetting())
+        check(dataclasses.replace(one, slime={"model_type": "qwen3-4B"}))
 
 
 def test_a_schedule_that_verl_does_not_have_is_refused(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on(config: Path, tmp_path: Pa
     other = art(tmp_path, match[1], "--resume", match[3])
     assert "train.steps (2000, now 1)" in other.stderr, "another configuration is refused"
     with started(tmp_path, log, match[1], match[2], "--resume", match[3]) as child:
-        wait_until(lambda: re.search(r"^step", log.read_text(), re.M), "it goes on")
+        wait_until(lambda: re.search(r"^step +\d+/", log.read_text(), re.M), "it goes on")
         child.send_signal(signal.SIGINT)
         assert child.wait(150) == 130
     first = re.search(r"^step +(\d+)/", log.read_text(), re.M)

@@ -109,3 +109,18 @@ def test_a_file_that_is_missing_or_no_mapping_is_named(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("- 1")
     with pytest.raises(ConfigError, match="must hold a mapping"):
         load(tmp_path / "list.yaml")
+
+
+def test_a_models_name_at_a_hub_reaches_trainers_of_others_as_it_is(file: Path) -> None:
+    name = "Qwen/Qwen3-4B"
+    assert load(file, [f"model.path={name}", "backend=rllm"]).model.path == name
+    assert load(file, [f"model.path={name}"]).model.path == str(Path.cwd() / name)
+    (file.parent / "models" / "there").mkdir(parents=True)
+    file.write_text(file.read_text() + "\nbackend: rllm\n")
+    found = load(file, [f"model.path={file.parent}/models/there"]).model.path
+    assert found == str(file.parent / "models" / "there")
+
+
+def test_an_unknown_backend_is_refused_with_those_there_are(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no 'verk': choose one of embedded, verl"):
+        load(file, ["backend=verk"])

@@ -10,18 +10,24 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from .. import local
 from ..client import RolloutClient
 from ..collect import Collector, CollectSetting, Rollout
-from ..errors import ConfigError
+from ..errors import ConfigError, ContractError
 from ..gateway import Gateway, GatewaySettings, ModelSpec
 from ..gateway.route import Pool
 from ..run.folder import RunFolder
 from ..run.writer import LineWriter
 
+T = TypeVar("T")
+
 AWS_TPS, LOCAL_TPS = 25.0, 200.0
+FIRST = 32
+"""Rollouts that may fail before one has ended well."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +72,7 @@ class BridgeSetting:
         known = {field.name for field in dataclasses.fields(cls)}
         for key in value.keys() - known:
             raise ConfigError(f"unknown key agentcore.{key}: known are {', '.join(sorted(known))}")
-        return cls(**value)
+        return typed(value, cls, "agentcore")
 
     def divided(self, processes: int) -> BridgeSetting:
         """One process's share of what the whole run may ask of the runtime."""
@@ -74,8 +80,7 @@ class BridgeSetting:
 
     @property
     def rate(self) -> float:
-        limit = LOCAL_TPS if local.parse_arn(self.arn).is_local else AWS_TPS
-        return self.tps_limit or limit
+        return rate_of(self.arn, self.tps_limit)
 
     def client(self) -> RolloutClient:
         return RolloutClient(
@@ -107,12 +112,47 @@ class BridgeSetting:
         )
 
 
+def typed(value: Mapping[str, Any], kind: type[T], where: str, *, strict: bool = True) -> T:
+    """Plain data as a setting; ConfigError names the key whose value is of another type."""
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).partition(" - at `$")
+        raise ConfigError(f"{where}{place.rstrip('`')}: {text}" if place else text) from None
+
+
+def rate_of(arn: str, tps_limit: float | None) -> float:
+    """Calls a second, as they were set or as the runtime allows."""
+    return tps_limit or (LOCAL_TPS if local.parse_arn(arn).is_local else AWS_TPS)
+
+
+class Alive:
+    """That something works at all; trainers of others would go on with nothing to learn from."""
+
+    def __init__(self) -> None:
+        self._failed: int | None = 0
+
+    def saw(self, failure: object | None) -> None:
+        """ContractError when none of the first rollouts has ended well."""
+        if failure is None:
+            self._failed = None
+        if self._failed is None:
+            return
+        self._failed += 1
+        if self._failed == FIRST:
+            raise ContractError(
+                f"the first {FIRST} rollouts all failed, the last with: {failure}. Do the rows "
+                "have the fields that the agent reads, and does it reach the model?"
+            )
+
+
 class Bridge:
     """Collectors over one client and one gateway; what they settle goes into the run folder."""
 
     def __init__(self, setting: BridgeSetting, client: RolloutClient, gateway: Gateway) -> None:
         self.setting, self.client, self.gateway = setting, client, gateway
         self._collectors: dict[str, Collector] = {}
+        self._alive = Alive()
         self._lines: LineWriter | None = None
         if setting.run_dir:
             self._lines = LineWriter(RunFolder(setting.run_dir).rollouts)
@@ -129,6 +169,7 @@ class Bridge:
             def settled(rollout: Rollout) -> None:
                 if self._lines is not None:
                     self._lines.append(rollout.record())
+                self._alive.saw(rollout.failure)
                 if on_rollout is not None:
                     on_rollout(rollout)
 

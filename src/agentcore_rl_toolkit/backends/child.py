@@ -12,6 +12,10 @@ from typing import Any
 
 from ..errors import ConfigError, ToolkitError
 
+LACKS = (
+    "import importlib.util, sys; "
+    "print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])"
+)
 GRACE_S = 10.0
 """Between its chance to end by itself and each way of asking it to."""
 
@@ -45,12 +49,28 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def interpreter(section: Mapping[str, Any], name: str) -> str:
-    """``python`` of a backend's section: the trainer's own environment, or ours."""
+def interpreter(section: Mapping[str, Any], name: str, *packages: str) -> str:
+    """``python`` of a backend's section: the trainer's own environment, or ours.
+
+    ConfigError when it is none, or lacks one of the packages that it is to run.
+    """
     python = section.get("python")
-    if python is None:
-        return sys.executable
-    found = Path(python).expanduser()
-    if not found.exists():
-        raise ConfigError(f"{name}.python: {python} does not exist")
-    return str(found)
+    found = sys.executable if python is None else str(Path(str(python)).expanduser())
+    if not Path(found).is_file() or not os.access(found, os.X_OK):
+        what = "is no program" if Path(found).exists() else "does not exist"
+        raise ConfigError(f"{name}.python: {python} {what}")
+    asked = subprocess.run([found, "-c", LACKS, *packages], stdout=subprocess.PIPE)
+    if missing := asked.stdout.decode(errors="replace").split():
+        raise ConfigError(
+            f"{found} lacks {' and '.join(missing)}: install it there, or name the interpreter of "
+            f"{name}'s environment in {name}.python"
+        )
+    return found
+
+
+def mapping(section: Mapping[str, Any], name: str, key: str) -> dict[str, Any]:
+    """A part of a backend's section that holds keys of its own."""
+    found = section.get(key)
+    if found is not None and not isinstance(found, Mapping):
+        raise ConfigError(f"{name}.{key} must be a mapping, such as {{key: value}}")
+    return dict(found or {})

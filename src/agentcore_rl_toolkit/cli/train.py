@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import itertools
 import os
 import re
 import shlex
@@ -107,14 +108,19 @@ def load_config(path: Path, overrides: list[str]) -> TrainConfig:
 
 
 def new_run_dir(config: TrainConfig) -> Path:
+    """Made here, so that two runs of one second do not share it."""
     agent = config.agent.path or config.agent.arn or "agent"
     name = re.sub(r"[^A-Za-z0-9_]+", "-", Path(agent).name).strip("-")
     base = Path(config.run_dir).expanduser() / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
-    path, number = base, 1
-    while path.exists():
-        number += 1
-        path = base.with_name(f"{base.name}-{number}")
-    return path
+    base.parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        path = base if number == 1 else base.with_name(f"{base.name}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("counting has no end")
 
 
 def run(config: TrainConfig, run_dir: Path, view: View) -> Outcome:

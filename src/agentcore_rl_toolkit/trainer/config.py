@@ -23,6 +23,7 @@ import yaml  # type: ignore[import-untyped]
 
 from ..collect.setting import CollectSetting
 from ..errors import ConfigError
+from ..local import runtime_arn
 from .setting import TrainSetting
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0}
@@ -34,7 +35,7 @@ class AgentConfig:
     path: str | None = None
     """Folder or script of an agent; deployed on a local runtime that the command starts."""
     arn: str | None = None
-    """A deployed agent instead, on AWS or on a runtime that runs already."""
+    """A deployed agent instead, on AWS or on a runtime that runs already; there its name does."""
     isolation: str = "auto"
     """Level of the sessions: auto, namespace, process or microvm; with ``path`` only."""
     env: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -176,6 +177,18 @@ class TrainConfig:
         return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
 
 
+@dataclasses.dataclass(frozen=True)
+class Deployed:
+    """The agent, where it runs."""
+
+    arn: str
+    endpoint_url: str | None = None
+
+
+ANYWHERE = Deployed(runtime_arn("agent-AbCdEf1234"))
+"""For settings that are looked at before there is an agent."""
+
+HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
 INPUTS = (("agent", "path"), ("data", "train"), ("data", "eval"), ("model", "path"))
 
 
@@ -189,10 +202,13 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> TrainConfig:
     value = _parse(text, str(source))
     if not isinstance(value, dict):
         raise ConfigError(f"{source} must hold a mapping with agent, data, model …")
-    _at(value, source.resolve().parent)
+    names = _at(value, source.resolve().parent)
     for override in overrides:
         _override(value, override)
-    _at(value, Path.cwd())
+    names |= _at(value, Path.cwd())
+    model = value.get("model")
+    if value.get("backend", "embedded") != "embedded" and isinstance(model, dict):
+        _rename(model, names)
     return build(value)
 
 
@@ -214,6 +230,9 @@ def check_model(folder: str | Path) -> None:
 def build(value: Mapping[str, Any]) -> TrainConfig:
     """From plain data; ``train`` holds the fields of TrainSetting and of LoopSetting."""
     data = {key: item for key, item in value.items() if item is not None}
+    if (named := data.get("backend", "embedded")) not in typing.get_args(Backend):
+        known = ", ".join(typing.get_args(Backend))
+        raise ConfigError(f"backend: there is no {named!r}: choose one of {known}")
     if "loop" in data:
         raise ConfigError("'loop' is no section: its keys belong to 'train'")
     train = dict(data.get("train") or {})
@@ -278,12 +297,23 @@ def _known(value: Mapping[str, Any], names: Iterable[str], where: str) -> None:
         raise ConfigError(f"unknown key {full!r}: {hint}")
 
 
-def _at(value: dict[str, Any], base: Path) -> None:
-    """Makes relative input paths absolute."""
+def _at(value: dict[str, Any], base: Path) -> dict[str, str]:
+    """Makes relative input paths absolute; of a model that is not there, what may be its name at a
+    hub, which trainers of others look up themselves."""
+    names = {}
     for section, key in INPUTS:
         part = value.get(section)
         if isinstance(part, dict) and isinstance(part.get(key), str):
-            part[key] = str(base / Path(part[key]).expanduser())
+            given, path = part[key], base / Path(part[key]).expanduser()
+            part[key] = str(path)
+            if section == "model" and HUB_NAME.fullmatch(given) and not path.exists():
+                names[str(path)] = given
+    return names
+
+
+def _rename(model: dict[str, Any], names: Mapping[str, str]) -> None:
+    if isinstance(model.get("path"), str):
+        model["path"] = names.get(model["path"], model["path"])
 
 
 def _override(value: dict[str, Any], text: str) -> None:

@@ -25,6 +25,7 @@ from ..gateway import Gateway, GatewaySettings, ModelSpec
 from ..gateway.text.family import choose_renderer
 from ..trajectory.row import Row
 from . import checkpoint
+from .config import Deployed as Deployed
 from .config import TrainConfig, check_model
 from .step import StepReport, Trainer
 
@@ -32,14 +33,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AWS_TPS, LOCAL_TPS = 25.0, 200.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Deployed:
-    """The agent, where it runs."""
-
-    arn: str
-    endpoint_url: str | None = None
 
 
 @dataclasses.dataclass

@@ -3,7 +3,8 @@
 rllm rewards every failure with 0. Here a rollout that infrastructure failed runs again, in a
 session and a gateway session of its own; one that stays lost ends as an error, which
 ``compact_filtering`` leaves out of its group. One whose agent raised is an outcome: it keeps its
-turns and gets ``failed_reward``. Every rollout is one line of ``rollouts.jsonl``.
+turns and gets ``failed_reward``; a result without rewards ends the run. Every rollout is one line
+of ``rollouts.jsonl``.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from rllm.engine.remote_agent_flow_engine import (  # type: ignore[import-not-fo
 )
 from rllm.workflows.workflow import TerminationReason  # type: ignore[import-not-found]
 
+from ...errors import ContractError
 from ...rollout import FailureKind
 from ...run.folder import RunFolder
 from ...run.writer import LineWriter
+from ..bridge import Alive
+
+NO_REWARDS = "the agent's result has no 'rewards': return {\"rewards\": <number>}"
 
 
 class Flow(RemoteAgentFlowEngine):  # type: ignore[misc]
@@ -29,6 +34,7 @@ class Flow(RemoteAgentFlowEngine):  # type: ignore[misc]
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._lines = LineWriter(RunFolder(self.run_dir).rollouts)
+        self._alive = Alive()
 
     async def process_task_with_retry(self, *args: Any, **named: Any) -> Any:
         attempt, again = 0, True
@@ -43,11 +49,20 @@ class Flow(RemoteAgentFlowEngine):  # type: ignore[misc]
             for trajectory in episode.trajectories:
                 trajectory.reward = self.failed_reward
         self._lines.append(record(episode, kind, attempt))
+        self._alive.saw(kind and f"{kind.value}: {episode.metadata['error']['error_message']}")
+        if kind is None and not rewarded(episode):
+            raise ContractError(f"rollout {episode.id}: {NO_REWARDS}")
         return found
 
     def shutdown(self) -> None:
         super().shutdown()
         self._lines.close()
+
+
+def rewarded(episode: Any) -> bool:
+    """Its trainer would take a missing reward for a number."""
+    found = [one.reward for one in episode.trajectories]
+    return bool(found) and None not in found
 
 
 def failure_of(episode: Any) -> FailureKind | None:

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
-from ..child import interpreter, run_child
+from ...trainer.config import ANYWHERE
+from ..bridge import rate_of
+from ..child import interpreter, mapping, run_child
 from ..override import words
 
 if TYPE_CHECKING:
-    from ...trainer.config import TrainConfig
-    from ...trainer.rig import Deployed
+    from ...trainer.config import Deployed, TrainConfig
 
 PACKAGE = "agentcore_rl_toolkit.backends.rllm"
 PLAN = "rllm.json"
@@ -31,16 +32,22 @@ FOREVER = 1_000_000
 def run(config: TrainConfig, run_dir: Path, where: Deployed) -> None:
     """Returns when rllm has ended well; ToolkitError when it has not."""
     found = plan(config, run_dir, where)
+    python = interpreter(config.rllm, "rllm", "rllm", "agentcore_rl_toolkit")
     run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     (run_dir / "config.yaml").write_text(config.resolved(), encoding="utf-8")
     (run_dir / PLAN).write_text(json.dumps(found), encoding="utf-8")
-    command = [interpreter(config.rllm, "rllm"), "-m", PACKAGE, str(run_dir / PLAN)]
-    variables = dict(config.rllm.get("env") or {})
+    command = [python, "-m", PACKAGE, str(run_dir / PLAN)]
+    variables = mapping(config.rllm, "rllm", "env")
     if where.endpoint_url is not None:
         # rllm gives its client no address: it finds the runtime by these
         variables["AWS_ENDPOINT_URL_BEDROCK_AGENTCORE"] = where.endpoint_url
         variables["AWS_ENDPOINT_URL_S3"] = where.endpoint_url
     run_child("rllm", command, variables)
+
+
+def check(config: TrainConfig) -> None:
+    """ConfigError for what rllm cannot honour."""
+    plan(config, Path(config.run_dir), ANYWHERE)
 
 
 def plan(config: TrainConfig, run_dir: Path, where: Deployed) -> dict[str, Any]:
@@ -54,6 +61,7 @@ def plan(config: TrainConfig, run_dir: Path, where: Deployed) -> dict[str, Any]:
             "makes its own gateway. For our capture on verl use 'backend: verl'"
         )
     _check(config, backend)
+    mapping(config.rllm, "rllm", "env")
     theirs = {key: value for key, value in config.rllm.items() if key not in OWN}
     sections = {"rllm": _rllm(config, run_dir, where)}
     sections |= _tinker(config, run_dir) if backend == "tinker" else _verl(config, run_dir)
@@ -88,6 +96,8 @@ def _check(config: TrainConfig, backend: str) -> None:
         refused["train.minibatches"] = train.minibatches != 1
         refused["train.kl"] = train.kl != 0
         refused["train.weight_decay"] = train.weight_decay != 0
+    elif config.rollout.tasks_per_step % train.minibatches:
+        raise ConfigError("train.minibatches must divide rollout.tasks_per_step")
     for name, used in refused.items():
         if used:
             raise ConfigError(
@@ -140,7 +150,8 @@ def _rllm(config: TrainConfig, run_dir: Path, where: Deployed) -> dict[str, Any]
             "agentcore": {
                 "agent_runtime_arn": where.arn,
                 "s3_bucket": config.agent.bucket,
-                "tps_limit": int(config.agent.tps_limit or 25),
+                # rllm's own setting is a whole number
+                "tps_limit": max(1, int(rate_of(where.arn, config.agent.tps_limit))),
             },
         },
         "gateway": {"host": "127.0.0.1"},

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
+from ..bridge import BridgeSetting, typed
 from ..child import run_child
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,8 @@ class SlimeRunner:
     """Of one model turn."""
     max_tokens_per_gpu: int = 9216
     lr: float = 1e-6
+    shuffle: bool = True
+    """A new order of the tasks in every epoch."""
     agentcore: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Further settings of the rollouts, see ``BridgeSetting``: ``timeout_s``, ``tps_limit`` …"""
     slime_dir: str | None = None
@@ -79,23 +82,33 @@ class SlimeRunner:
             raise ConfigError(f"the configuration cannot be read: {error}") from None
         if not isinstance(value, dict):
             raise ConfigError(f"{path} must hold a mapping with exp_id, agent_runtime_arn …")
+        return cls.of(value, str(path))
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any], where: str) -> SlimeRunner:
+        """From plain data, as ``from_yaml``; ``where`` it comes from."""
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for key in value:
             if key not in fields:
                 near = difflib.get_close_matches(str(key), fields, 1, 0.5)
                 hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(fields)}"
-                raise ConfigError(f"unknown key {key!r}: {hint}")
+                raise ConfigError(f"{where}: unknown key {key!r}: {hint}")
         none = dataclasses.MISSING
         needed = [n for n, f in fields.items() if f.default is none and f.default_factory is none]
         if missing := [name for name in needed if name not in value]:
-            raise ConfigError(f"{path} lacks {', '.join(missing)}")
-        if "lr" in value:
-            value["lr"] = float(value["lr"])  # YAML takes 1e-6 for text
-        return cls(**value)
+            raise ConfigError(f"{where} lacks {', '.join(missing)}")
+        flags = value.get("extra_flags")
+        if isinstance(flags, list | tuple):
+            value = {**value, "extra_flags": tuple(map(str, flags))}
+        made = typed(value, cls, where, strict=False)  # YAML takes 1e-6 for text
+        BridgeSetting.of(made.setting())
+        return made
 
     def __post_init__(self) -> None:
         if isinstance(self.extra_flags, str):
             raise ConfigError("extra_flags is a list of words, such as ['--lr', '2e-6']")
+        if self.rollout_gpus_per_engine < 1:
+            raise ConfigError("rollout_gpus_per_engine must be at least 1")
         if self.num_gpus < 1 or self.num_gpus % self.rollout_gpus_per_engine:
             raise ConfigError("num_gpus must be a multiple of rollout_gpus_per_engine")
 
@@ -108,6 +121,10 @@ class SlimeRunner:
             command = self.command(num_rollout, config)
             logger.info("command=<%s> | slime starts", " ".join(command))
             run_child("slime", command, self._variables(), self._home())
+
+    def find(self) -> None:
+        """ConfigError when slime is not there, or does not know the model."""
+        self._model_args()
 
     def setting(self) -> dict[str, Any]:
         """Of ``BridgeSetting``, as slime's workers get it."""
@@ -149,7 +166,9 @@ class SlimeRunner:
             flags["--save-interval"] = self.save_interval
         words = [word for name, value in flags.items() for word in (name, str(value))]
         # captured log-probabilities correct for rollouts of older weights
-        switches = ["--colocate", "--rollout-shuffle", "--use-dynamic-batch-size", "--use-tis"]
+        switches = ["--colocate", "--use-dynamic-batch-size", "--use-tis"]
+        if self.shuffle:
+            switches.append("--rollout-shuffle")
         if self.tp_size > 1:
             switches.append("--sequence-parallel")
         train = [sys.executable, str(self._home() / "train.py"), *self._model_args()]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import MissingExtraError
+from ...errors import ConfigError, MissingExtraError
 from ...trainer.advantage import Advantages, advantages
 from ...trainer.agree import HALF, Agreement, Bounds, compare, ensure
 from ...trainer.loss import token_weights
@@ -50,15 +50,24 @@ class Weights:
         cls, base_model: str, tinker: TinkerSetting, train: TrainSetting, saved: Saved | None
     ) -> Weights:
         sdk = import_sdk()
-        service = sdk.ServiceClient(**({"base_url": tinker.base_url} if tinker.base_url else {}))
-        if saved is None:
-            client = await service.create_lora_training_client_async(
-                base_model=base_model, rank=tinker.rank, seed=train.seed
-            )
-            return cls(client, sdk.types, tinker, train)
-        client = await service.create_training_client_from_state_with_optimizer_async(saved.state)
+        where = {"base_url": tinker.base_url} if tinker.base_url else {}
+        try:
+            service = sdk.ServiceClient(**where)
+            if saved is None:
+                client = await service.create_lora_training_client_async(
+                    base_model=base_model, rank=tinker.rank, seed=train.seed
+                )
+            else:
+                resume = service.create_training_client_from_state_with_optimizer_async
+                client = await resume(saved.state)
+        except sdk.TinkerError as error:
+            raise ConfigError(
+                f"Tinker's service gave no training client ({error}): look at tinker.base_url "
+                f"({tinker.base_url or 'that of the SDK'}), TINKER_API_KEY and tinker.base_model"
+            ) from error
         weights = cls(client, sdk.types, tinker, train)
-        weights.steps, weights.version = saved.steps, saved.version
+        if saved is not None:
+            weights.steps, weights.version = saved.steps, saved.version
         return weights
 
     async def sampler(self) -> Any:

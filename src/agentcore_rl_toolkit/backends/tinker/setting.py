@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from ...errors import ConfigError
 from ...trainer.config import TrainConfig
 from ...trainer.setting import TrainSetting
+from ..bridge import typed
 
 Loss = Literal["importance_sampling", "ppo", "cispo"]
 
@@ -42,7 +43,7 @@ class TinkerSetting:
                 near = difflib.get_close_matches(str(key), known, 1, 0.5)
                 hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
                 raise ConfigError(f"unknown key 'tinker.{key}': {hint}")
-        return cls(**value)
+        return typed(value, cls, "tinker")
 
     def __post_init__(self) -> None:
         if self.loss not in get_args(Loss):

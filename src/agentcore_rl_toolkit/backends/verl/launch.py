@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import yaml  # type: ignore[import-untyped]
 
 from ...errors import ConfigError
+from ...trainer.config import ANYWHERE
 from ..bridge import BridgeSetting
-from ..child import interpreter, run_child
+from ..child import interpreter, mapping, run_child
 from ..override import words
 
 if TYPE_CHECKING:
-    from ...trainer.config import TrainConfig
-    from ...trainer.rig import Deployed
+    from ...trainer.config import Deployed, TrainConfig
     from ...trainer.setting import TrainSetting
 
 MODULE = "verl.trainer.main_ppo"
@@ -36,12 +36,24 @@ LOSS = {
 
 def run(config: TrainConfig, run_dir: Path, where: Deployed) -> None:
     """Returns when verl has ended well; ToolkitError when it has not."""
+    python = interpreter(config.verl, "verl", "verl", "agentcore_rl_toolkit")
+    command = [python, "-m", MODULE, *overrides(config, run_dir, where)]
     run_dir.mkdir(parents=True, exist_ok=True)
     (run_dir / "agent_loop.yaml").write_text(loop_yaml())
     (run_dir / "config.yaml").write_text(config.resolved())
-    python = interpreter(config.verl, "verl")
-    command = [python, "-m", MODULE, *overrides(config, run_dir, where)]
-    run_child("verl", command, config.verl.get("env"))
+    run_child("verl", command, mapping(config.verl, "verl", "env"))
+
+
+def check(config: TrainConfig) -> None:
+    """ConfigError for what verl cannot honour."""
+    rollout, train = config.rollout, config.train
+    if rollout.tasks_per_step % train.minibatches:
+        raise ConfigError(
+            f"train.minibatches ({train.minibatches}) must divide rollout.tasks_per_step "
+            f"({rollout.tasks_per_step}): verl splits a batch by tasks"
+        )
+    mapping(config.verl, "verl", "env")
+    overrides(config, Path(config.run_dir), ANYWHERE)
 
 
 def loop_yaml() -> str:
@@ -71,7 +83,7 @@ def _agentcore(config: TrainConfig, run_dir: Path, where: Deployed) -> dict[str,
         "failed_reward": rollout.failed_reward,
         "served_name": config.model.served_name,
         "run_dir": str(run_dir.resolve() / "gateway"),
-        **(config.verl.get("agentcore") or {}),
+        **mapping(config.verl, "verl", "agentcore"),
     }
     BridgeSetting.of(setting)
     sampling = {k: v for k, v in rollout.sampling.items() if k not in VERL_SAMPLING}
