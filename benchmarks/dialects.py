@@ -6,8 +6,8 @@ CPU of the gateway's process alone, in microseconds. The first rows are the stan
 the load of ``gateway.py``: answers of 256 tokens, in 256 events when streaming. The others are
 whole conversations against ``tools/honest_engine.py``, whose ids are true, so that every turn
 continues the one before it: a turn after 1 to 128 earlier ones (on a first prompt of 24k tokens),
-and a turn on a prompt of 1k to 128k tokens (after 4 to 8 earlier ones). Rounds are interleaved;
-the table shows medians.
+and a turn on a prompt of 1k to 128k tokens (after 4 to 12 earlier ones, all lengths in step).
+Rounds are interleaved; the table shows medians.
 """
 
 from __future__ import annotations
@@ -109,23 +109,29 @@ class Round:
             self.found[dialect][key] = (cpu_us(pid) - before) / result["done"]
 
     def _turns(self, dialect: str, port: int, pid: int) -> None:
-        costs = self._talk(dialect, port, pid, "t", FIRST_PROMPT, TURNS[-1] + 2)
+        talk = self._talk(dialect, port, pid, "t", FIRST_PROMPT, TURNS[-1] + 2)
+        costs = list(talk)
+        # the beginning once more beside the end: the machine's speed changes meanwhile
+        again = list(self._talk(dialect, port, pid, "u", FIRST_PROMPT, 4))
         for earlier in TURNS:
             # three neighbours: one turn of a few sessions alone is too short to time
             near = costs[max(1, earlier - 1) : earlier + 2]
-            self.found[dialect][f"a turn after {earlier}"] = statistics.mean(near)
+            near += again[1:4] if earlier == TURNS[0] else []
+            self.found[dialect][f"a turn after {earlier}"] = statistics.median(near)
 
     def _tokens(self, dialect: str, port: int, pid: int) -> None:
-        for thousands in TOKENS:
-            costs = self._talk(dialect, port, pid, f"p{thousands}", thousands * 1000, 9)
-            self.found[dialect][f"a turn on {thousands}k tokens"] = statistics.mean(costs[4:])
+        """All lengths in step, so that they meet the same machine."""
+        talks = [self._talk(dialect, port, pid, f"p{n}", n * 1000, 13) for n in TOKENS]
+        costs = list(zip(*talks, strict=True))[4:]
+        for at, thousands in enumerate(TOKENS):
+            cost = statistics.median(turn[at] for turn in costs)
+            self.found[dialect][f"a turn on {thousands}k tokens"] = cost
 
     def _talk(
         self, dialect: str, port: int, pid: int, name: str, first: int, n_turns: int
-    ) -> list[float]:
+    ) -> Iterator[float]:
         """CPU of every turn of a conversation, a mean over sessions that go in step."""
         asked = ["q" * first]
-        costs = []
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         for turn in range(n_turns):
             data = json.dumps(body_of(dialect, asked), separators=(",", ":"))
@@ -138,11 +144,10 @@ class Round:
                 said = reply.read()
                 if reply.status != 200:
                     raise RuntimeError(f"{dialect} turn {turn}: {said[:300]!r}")
-            costs.append((cpu_us(pid) - before) / self.sessions)
+            yield (cpu_us(pid) - before) / self.sessions
             asked.append(f"and number {turn}, what of it? " + "x" * 32)
         connection.close()
         self._check(port, f"{name}-{dialect}-{self.number}-0", n_turns)
-        return costs
 
     def _check(self, port: int, sid: str, n_turns: int) -> None:
         """That the turns really continued each other."""
