@@ -57,11 +57,11 @@ class Benchmark:
 PLAN = (
     Benchmark("train", "--seeds 1,2,3 --control", limit_s=2400, once=True),
     Benchmark("gpu", once=True, named=True),
-    Benchmark("gateway", "--rounds 1", "--quick --rounds 1 --only direct,nginx,gateway,rllm,acr"),
+    Benchmark("gateway", "--rounds 1", "--quick --rounds 1 --only direct,gateway,acr"),
     Benchmark("dialects", "--rounds 1", "--quick --rounds 1"),
     Benchmark("clients", "", "--quick", once=True),
     Benchmark("workers", "", "--quick"),
-    Benchmark("runtime", "--rounds 5", "--rounds 2 --live 0 --idle 1"),
+    Benchmark("runtime", "--rounds 5", "--rounds 1 --live 0 --idle 1"),
     Benchmark("wire", "", "--quick"),
     Benchmark("rollouts", "--rounds 1", "--quick"),
     Benchmark("objects", "", "--quick"),
