@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 from openai import OpenAI
@@ -22,6 +23,7 @@ from agentcore_rl_toolkit.gateway import Gateway, GatewaySettings, GatewayThread
 from agentcore_rl_toolkit.run import journal as journal_module
 from agentcore_rl_toolkit.run.reader import RunReader
 from agentcore_rl_toolkit.run.segment import segments
+from agentcore_rl_toolkit.trajectory.turn import Turn
 
 CHAT: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -129,6 +131,58 @@ async def test_rows_after_a_restart_are_the_rows_before_it(
         async with openai.AsyncOpenAI(base_url=gateway.base_url(key), api_key="EMPTY") as client:
             await client.chat.completions.create(model="policy", messages=messages)
         assert len(session.graph.rows()) == 1, "a restart does not break a row"
+
+
+async def test_long_requests_are_journalled_once_and_read_whole(
+    engine: Any, tmp_path: Path
+) -> None:
+    """Nine long turns with a fork, before and after a restart and while parked."""
+    settings = GatewaySettings(run_dir=tmp_path / "long", fsync=False)
+    models = [ModelSpec.parse(f"policy=vllm:{engine.url}")]
+    bodies: list[bytes] = []
+
+    async def say(gateway: Gateway, key: str, messages: list[Any]) -> str:
+        body = json.dumps({"model": "policy", "messages": messages, "stream": False}).encode()
+        url = f"{gateway.base_url(key)}/chat/completions"
+        async with aiohttp.ClientSession() as http, http.post(url, data=body) as reply:
+            assert reply.status == 200
+            bodies.append(body)
+            return str((await reply.json())["choices"][0]["message"]["content"])
+
+    async def talk(gateway: Gateway, key: str, messages: list[Any], turns: int) -> None:
+        for turn in range(turns):
+            messages.append({"role": "user", "content": f"{turn} " + "more " * 300})
+            content = await say(gateway, key, messages)
+            messages.append({"role": "assistant", "content": content})
+
+    def requests(gateway: Gateway) -> list[bytes]:
+        graph = gateway.sessions.by_id("s").graph
+        assert [graph.turn(head.turn_id).request for head in graph.heads()] == [
+            turn.request for turn in graph.turns()
+        ]
+        return [turn.request for turn in graph.turns()]
+
+    messages = [{"role": "user", "content": "q" * 100_000}]
+    messages.append({"role": "assistant", "content": "well"})
+    async with Gateway(models, settings) as gateway:
+        key = gateway.sessions.open(_spec())[1]
+        await gateway.capture.write(gateway.sessions.by_id("s").frame())
+        await talk(gateway, key, messages, 6)
+        await say(gateway, key, [*messages[:6], {"role": "user", "content": "another way"}])
+        assert requests(gateway) == bodies
+        gateway.sessions.by_id("s").park()
+        assert requests(gateway) == bodies
+    async with Gateway(models, settings) as gateway:
+        await talk(gateway, key, messages, 2)
+        assert requests(gateway) == bodies
+        assert gateway.sessions.by_id("s").bytes == sum(map(len, bodies))
+    record = RunReader(settings.run_dir).session("s")
+    assert record is not None
+    assert [turn.request for turn in record.turns] == bodies
+    frames = [frame for frame in RunReader(settings.run_dir).frames() if isinstance(frame, Turn)]
+    assert [len(turn.request) > 100_000 for turn in frames] == [n in (0, 7) for n in range(9)], (
+        "the first and the first after a restart are written whole"
+    )
 
 
 def _spec() -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -274,6 +275,68 @@ def test_chunks_survive_any_cutting(chunks: list[str], cuts: list[int]) -> None:
         connection.data_received(data[start:end])
     assert connection.complete
     assert b"".join(connection._chunks).decode() == "".join(chunks)
+
+
+LONG = bytes(range(256)) * 2048
+
+
+async def _long_replies() -> None:
+    """Read into one buffer: three on one connection, then one that is cut."""
+    seen: list[asyncio.StreamWriter] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(writer)
+        for body in (LONG, b"short", LONG, LONG[:-1]):
+            await reader.readuntil(b"\r\n\r\n")
+            declared = len(LONG) if len(body) > 5 else 5
+            writer.write(HEAD + b"content-length: %d\r\n\r\n" % declared + body)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    upstream = Upstream(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    for body in (LONG, b"short", LONG):
+        assert await upstream.ask("GET", "/") == (200, body)
+    with pytest.raises(UpstreamError, match="closed before the reply was complete"):
+        await upstream.ask("GET", "/")
+    assert len(seen) == 1, "one connection served them all"
+    upstream.close()
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_long_replies_are_read_whole_on_a_connection_that_goes_on(loop: Any) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(_long_replies())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_bytes_after_a_long_reply_end_the_connection(loop: Any) -> None:
+    async def check() -> None:
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(HEAD + b"content-length: %d\r\n\r\n" % len(LONG) + LONG[:1000])
+            await writer.drain()
+            writer.write(LONG[1000:] + b"HTTP/1.1 200 OK\r\n")
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        upstream = Upstream(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        reply = await upstream.send("GET", "/")
+        assert await reply.read() == LONG
+        connection = reply._connection
+        async with asyncio.timeout(10):
+            while connection.transport is not None:
+                await asyncio.sleep(0.001)
+        assert not connection.reusable
+        upstream.close()
+        server.close()
+        await server.wait_closed()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(check())
 
 
 async def test_connection_that_the_engine_closed_is_replaced_once() -> None:

@@ -18,6 +18,7 @@ from ..trajectory.turn import ID_BYTES, Span, Turn
 from .call import Call
 from .engines.base import Sampled
 from .fault import Refusal, engine_fault
+from .memory.requests import blocks_of
 from .metrics import Metrics
 
 LARGE_TEXT = 128 << 10
@@ -81,6 +82,7 @@ class Capture:
             gone = call.session.graph.retract(turn.turn_id)
             call.session.turns -= len(gone)
         call.session.prompts.forget()
+        call.session.requests.forget()
 
     @staticmethod
     def _place(call: Call, index: int, prompt: bytes | None) -> tuple[Placement, list[str]]:
@@ -101,6 +103,9 @@ class Capture:
         n_sampled = len(choice.sampled) // ID_BYTES
         versions, flags = version_spans(call, choice, n_sampled)
         now = time.monotonic()
+        request = ask.body if choice.index == 0 else b""
+        blocks = blocks_of(request)
+        shared = session.requests.shared(placement.hangs_on, blocks)
         turn = graph.make_turn(
             placement,
             sampled=choice.sampled,
@@ -108,7 +113,8 @@ class Capture:
             train=pool.train,
             dialect=ask.dialect,
             engine=call.slot.name if call.slot else "",
-            request=ask.body if choice.index == 0 else b"",
+            request=request[shared:] if shared else request,
+            request_shared=shared,
             response=choice.message,
             finish_reason=choice.finish_reason or "abort",
             stop=choice.stop,
@@ -129,6 +135,7 @@ class Capture:
         call.turns.append(graph.head(turn.turn_id))
         if choice.prompt_text and error is None:
             session.prompts.learn(choice.prompt_text, turn, turn.parent)
+        session.requests.learn(turn.turn_id, blocks)
         session.turns += 1
         session.tokens += n_sampled
         return turn

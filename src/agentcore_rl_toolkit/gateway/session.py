@@ -24,11 +24,12 @@ from msgspec import Raw
 from ..run.frame import SessionOpened
 from ..trajectory.drift import ALARM_SHARE, DriftCount
 from ..trajectory.graph import SessionGraph
-from ..trajectory.turn import Turn
+from ..trajectory.turn import Requests, Turn
 from .fault import Refusal, bad_request
 from .memory.answers import Answers
 from .memory.book import AnswerBook
 from .memory.recall import recall
+from .memory.requests import JournalledRequests
 from .text.prompt import PromptCache
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Session:
         "load",
         "opened",
         "prompts",
+        "requests",
         "responses",
         "rollout_id",
         "sampling",
@@ -111,6 +113,7 @@ class Session:
         )
         self._parked: Parked | None = None
         self.prompts = PromptCache()
+        self.requests = JournalledRequests()
         self.responses = Answers()
         self.book = AnswerBook()
         self.load: Callable[[int], Turn] | None = None
@@ -160,8 +163,9 @@ class Session:
         assert parked is not None, "a session without a graph is parked"
         assert self.load is not None, "only what can be read back is parked"
         graph = SessionGraph(self.session_id, rollout_id=self.rollout_id, group_id=self.group_id)
+        requests = Requests()
         for place, delivered in zip(parked.places, parked.delivered, strict=True):
-            turn = self.load(place)
+            turn = requests.whole(self.load(place))
             graph.commit(turn)
             recall(self, turn)
             graph.mark_delivered(turn.turn_id, bool(delivered))

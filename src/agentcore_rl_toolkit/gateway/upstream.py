@@ -25,6 +25,8 @@ IDLE_S = 4.0
 CONNECT_S = 10.0
 HIGH_WATER = 1 << 20
 MAX_HEAD_BYTES = 64 << 10
+FILL_BYTES = 64 << 10
+"""The rest of a reply that is read straight into one buffer, without pieces to put together."""
 
 
 class UpstreamError(ConnectionError):
@@ -208,8 +210,14 @@ class Connection(asyncio.Protocol):
         return self._taken()
 
     async def whole(self, limit: int) -> bytes:
-        """The rest of the reply, put together once."""
+        """The rest of the reply, put together once; a long one may be a bytearray."""
         self._high = limit
+        if (
+            self._left is not None
+            and self._left > FILL_BYTES
+            and self._queued + self._left <= limit
+        ):
+            return await self._filled(self._left)
         while not self.complete:
             if self.error is not None:
                 raise self.error
@@ -218,6 +226,32 @@ class Connection(asyncio.Protocol):
             self._resume()
             await self._wait()
         return self._taken()
+
+    async def _filled(self, left: int) -> bytes:
+        body = bytearray(self._queued + left)
+        at = 0
+        for chunk in self._chunks:
+            body[at : at + len(chunk)] = chunk
+            at += len(chunk)
+        self._chunks.clear()
+        filler = _Filler(self, memoryview(body)[at:])
+        self._read_by(filler)
+        try:
+            while not self.complete:
+                if self.error is not None:
+                    raise self.error
+                await self._wait()
+        finally:
+            filler.stop()
+        return cast("bytes", body)  # nobody changes it, and it is not hashed
+
+    def _read_by(self, reader: asyncio.BaseProtocol) -> None:
+        transport = self.transport
+        if transport is not None:
+            transport.pause_reading()  # uvloop looks at the protocol when reading begins
+            transport.set_protocol(reader)
+            transport.resume_reading()
+            self._paused = False
 
     def _taken(self) -> bytes:
         chunks = self._chunks
@@ -240,6 +274,32 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         if self.transport is not None:
             self.transport.abort()
+
+
+class _Filler(asyncio.BufferedProtocol):
+    """Takes the place of a connection while the rest of a reply of known length is read."""
+
+    def __init__(self, connection: Connection, space: memoryview) -> None:
+        self._connection, self._space, self._at = connection, space, 0
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._space[self._at :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._at += nbytes
+        if self._at == len(self._space):
+            self._connection.complete = True
+            self.stop()
+            self._connection._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def stop(self) -> None:
+        """Gives the connection back; a second call does nothing."""
+        if self._space.nbytes:
+            self._connection._read_by(self._connection)
+            self._space = memoryview(b"")
 
 
 @functools.lru_cache(4096)

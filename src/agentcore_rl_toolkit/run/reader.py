@@ -15,7 +15,7 @@ import msgspec
 
 from ..errors import ContractError
 from ..trajectory.graph import SessionGraph
-from ..trajectory.turn import Turn
+from ..trajectory.turn import Requests, Turn
 from .folder import RunFolder
 from .frame import Delivery, Frame, SessionClosed, SessionOpened, SessionSealed, decode
 from .segment import (
@@ -94,11 +94,17 @@ class SessionRecord:
     closed: SessionClosed | None = None
     places: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Turn to the writer of its journal and its place there, where a gateway goes on with it."""
+    requests: Requests | None = field(default_factory=Requests)
+    """Puts them together; None where they are left out."""
 
     def add(self, frame: Frame) -> None:
         if isinstance(frame, Turn):
+            self.request_bytes += frame.request_shared + len(frame.request)
+            if self.requests is None:
+                frame = msgspec.structs.replace(frame, request=b"", request_shared=0)
+            else:
+                frame = self.requests.whole(frame)
             self.turns.append(frame)
-            self.request_bytes += len(frame.request)
         elif isinstance(frame, Delivery):
             self.deliveries.append(frame)
         elif isinstance(frame, SessionOpened):
@@ -205,7 +211,7 @@ def live_sessions(
     """Sessions that a journal opened and did not close; closed ones are let go of on the way.
 
     ``requests=False`` leaves out the bodies of requests, each of which repeats its whole history:
-    they are most of a journal and no graph needs them.
+    no graph needs them.
     """
     out: dict[str, SessionRecord] = {}
     for path in segments(folder, name):
@@ -218,10 +224,10 @@ def live_sessions(
                 record.add(frame)
                 if isinstance(frame, Turn):
                     record.places[frame.turn_id] = (writer, place)
-                    if not requests:
-                        record.turns[-1] = msgspec.structs.replace(frame, request=b"")
             elif isinstance(frame, SessionOpened):
-                out[frame.session_id] = SessionRecord(frame.session_id, opened=frame)
+                record = SessionRecord(frame.session_id, opened=frame)
+                record.requests = record.requests if requests else None
+                out[frame.session_id] = record
     return out
 
 

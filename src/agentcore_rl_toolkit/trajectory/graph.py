@@ -38,7 +38,7 @@ from .path import (
 from .placement import Placement
 from .row import Row
 from .strand import TokenStore
-from .turn import ID_BYTES, Ids, Turn, TurnHead, pack_ids, pack_logprobs
+from .turn import ID_BYTES, Ids, Requests, Turn, TurnHead, pack_ids, pack_logprobs
 
 AnyIds = Sequence[int] | npt.NDArray[Any] | bytes
 
@@ -213,7 +213,7 @@ class SessionGraph:
             turn_id=f"{self.session_id}/{seq}",
             session_id=self.session_id,
             seq=seq,
-            parent=placement.parent if held else placement.continues,
+            parent=placement.hangs_on,
             fork=placement.fork.value if placement.fork else None,
             model=placement.model,
             train=train,
@@ -237,7 +237,7 @@ class SessionGraph:
         if turn.turn_id in self._nodes:
             raise ContractError(f"turn {turn.turn_id} is committed twice")
         parent = self._parent_of(turn)
-        whole = msgspec.structs.replace(turn, request=b"") if turn.request else turn
+        whole = msgspec.structs.replace(turn, request=b"", request_shared=0)
         node = Node(turn=TurnHead.of(turn), delivered=turn.delivered, whole=whole)
         drift: tuple[Drift, int] | None = None
         if turn.has_ids:
@@ -338,10 +338,15 @@ class SessionGraph:
 
     def turn(self, turn_id: str) -> Turn:
         """All of a committed turn, read from the journal when it is there."""
-        return self._whole(self._nodes[turn_id])
+        line = [self._whole(self._nodes[turn_id])]
+        while line[-1].request_shared and line[-1].parent is not None:
+            line.append(self._whole(self._nodes[line[-1].parent]))
+        requests = Requests()
+        return [requests.whole(turn) for turn in reversed(line)][-1]
 
     def turns(self) -> list[Turn]:
-        return [self._whole(node) for node in self._ordered()]
+        requests = Requests()
+        return [requests.whole(self._whole(node)) for node in self._ordered()]
 
     def head(self, turn_id: str) -> TurnHead:
         return self._nodes[turn_id].turn
@@ -350,6 +355,7 @@ class SessionGraph:
         return [node.turn for node in self._ordered()]
 
     def _whole(self, node: Node) -> Turn:
+        """Its request as the journal has it."""
         if node.whole is not None:
             return node.whole
         if node.at is None or self.load is None:

@@ -35,3 +35,8 @@ class Placement(msgspec.Struct, frozen=True):
     delta: bytes = b""
     """Packed prompt ids from ``shared`` on, when it ``has_ids``."""
     has_ids: bool = False
+
+    @property
+    def hangs_on(self) -> str | None:
+        """The parent of a turn that is made here."""
+        return self.parent if self.has_ids else self.continues

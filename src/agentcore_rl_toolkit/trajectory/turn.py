@@ -2,8 +2,9 @@
 
 Invariant: the ids and log-probabilities here are those of the engine, never re-tokenised and never
 made up. A prompt is kept as a delta to its parent turn (``prompt_shared`` leading ids of the
-parent's prompt + sampled ids, then ``prompt_delta``), so a session costs its length, not the
-square of it. Ids are packed as little-endian int32 and log-probabilities as float32.
+parent's prompt + sampled ids, then ``prompt_delta``), and so is a long request, so a session costs
+its length, not the square of it. Ids are packed as little-endian int32 and log-probabilities as
+float32.
 
 A turn is made once by ``SessionGraph.make_turn`` and never changed; what is learnt later (that the
 answer did not reach the agent) is another frame of the journal. The gateway owns making turns, the
@@ -64,7 +65,10 @@ class Turn(
     train: bool = True
     engine: str = ""
     request: bytes = b""
-    """Body as received from the agent; not kept in memory by the graph."""
+    """Body as received from the agent, from ``request_shared`` on; not kept in memory by the graph.
+    Whoever reads turns in their order puts it together with ``Requests``."""
+    request_shared: int = 0
+    """How many leading bytes of the body equal those of the parent's."""
     response: bytes = b""
     """JSON of the assistant message as it was sent to the agent."""
     prompt_shared: int = 0
@@ -143,6 +147,24 @@ class Turn(
         if self.logprobs or (self.train and self.error is None):
             check_logprobs(where, self.logprobs, self.n_sampled)
         return self
+
+
+class Requests:
+    """Puts the requests of a session's turns together, parents first."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bytes] = {}
+
+    def whole(self, turn: Turn) -> Turn:
+        """The turn with all of its request; with none when its parent's was lost."""
+        if turn.request_shared:
+            before = self._known.get(turn.parent or "", b"")[: turn.request_shared]
+            found = len(before) == turn.request_shared
+            request = before + turn.request if found else b""
+            turn = msgspec.structs.replace(turn, request=request, request_shared=0)
+        if turn.request:
+            self._known[turn.turn_id] = turn.request
+        return turn
 
 
 class TurnHead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
