@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from agentcore_rl_toolkit.backends.base import all_samples
-from agentcore_rl_toolkit.backends.bridge import FIRST, Alive, BridgeSetting, bridge, rate_of
+from agentcore_rl_toolkit.backends.bridge import FIRST, Alive, BridgeSetting, bridge
 from agentcore_rl_toolkit.backends.verl.host import Policy, close, shared
 from agentcore_rl_toolkit.cli.deploy import control_client, register
+from agentcore_rl_toolkit.client.pace import rate_of
 from agentcore_rl_toolkit.collect import Task
 from agentcore_rl_toolkit.errors import ConfigError, ContractError
 from agentcore_rl_toolkit.run.reader import RunReader

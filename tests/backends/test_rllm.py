@@ -26,8 +26,7 @@ from agentcore_rl_toolkit.cli.deploy import control_client, register
 from agentcore_rl_toolkit.errors import ConfigError, ToolkitError
 from agentcore_rl_toolkit.local import DEFAULT_BUCKET
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
-from agentcore_rl_toolkit.trainer.config import AgentConfig, build
-from agentcore_rl_toolkit.trainer.rig import Deployed
+from agentcore_rl_toolkit.trainer.config import AgentConfig, Deployed, build
 
 HERE = Path(__file__).parent
 

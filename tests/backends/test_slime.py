@@ -24,8 +24,7 @@ from agentcore_rl_toolkit.backends.slime.sample import FAILURE
 from agentcore_rl_toolkit.cli.deploy import control_client, register
 from agentcore_rl_toolkit.errors import ConfigError, ContractError, ToolkitError
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
-from agentcore_rl_toolkit.trainer.config import build
-from agentcore_rl_toolkit.trainer.rig import Deployed
+from agentcore_rl_toolkit.trainer.config import Deployed, build
 
 from .conftest import beside
 

@@ -20,8 +20,7 @@ import yaml
 
 from agentcore_rl_toolkit.backends.verl.launch import overrides
 from agentcore_rl_toolkit.run.reader import RunReader
-from agentcore_rl_toolkit.trainer.config import build
-from agentcore_rl_toolkit.trainer.rig import Deployed
+from agentcore_rl_toolkit.trainer.config import Deployed, build
 
 from .conftest import beside
 

@@ -24,8 +24,8 @@ from agentcore_rl_toolkit.backends.verl.host import Policy
 from agentcore_rl_toolkit.errors import ConfigError, ToolkitError
 from agentcore_rl_toolkit.gateway import Gateway, GatewaySettings
 from agentcore_rl_toolkit.gateway.session import OpenSession
-from agentcore_rl_toolkit.trainer.config import Backend, TrackConfig, build
-from agentcore_rl_toolkit.trainer.rig import Deployed, load_tokenizer
+from agentcore_rl_toolkit.trainer.config import Backend, Deployed, TrackConfig, build
+from agentcore_rl_toolkit.trainer.rig import load_tokenizer
 from agentcore_rl_toolkit.trainer.setting import TrainSetting
 
 POLICY = Path(__file__).parents[2] / "examples" / "demo_policy" / "model"

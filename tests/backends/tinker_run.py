@@ -20,7 +20,7 @@ from agentcore_rl_toolkit.backends.tinker.loop import train
 from agentcore_rl_toolkit.cli.deploy import control_client, register
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 from agentcore_rl_toolkit.trainer import config as configs
-from agentcore_rl_toolkit.trainer.rig import Deployed
+from agentcore_rl_toolkit.trainer.config import Deployed
 from agentcore_rl_toolkit.trainer.view import Silent, StepLine
 
 AGENT = Path(__file__).resolve().parents[1] / "trainer" / "lucky_agent"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_rl_toolkit.cli import aws
+from agentcore_rl_toolkit.cli import aws, deploy, doctor
 from agentcore_rl_toolkit.errors import ConfigError
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 
@@ -47,7 +47,7 @@ def arn(runtime: RuntimeThread) -> str:
     assert done.returncode == 0, done.stderr
     found = re.search(r"arn:aws:\S+", done.stdout)
     assert found is not None
-    assert "art invoke echo_agent '" in done.stdout, "the next command is printed"
+    assert "art invoke echo_agent @row.json" in done.stdout, "the next command is printed"
     assert "--rollout --base-url" in done.stdout, "as this agent needs it"
     return found[0]
 
@@ -67,6 +67,12 @@ def test_invoke_as_rollout_prints_the_stored_result(arn: str) -> None:
     done = art("invoke", arn, "-", "--rollout", stdin='{"return": {"rewards": 0.5}}')
     result = json.loads(done.stdout)
     assert (result["rewards"], result["status_code"]) == (0.5, 200)
+
+
+def test_invoke_says_so_when_a_result_has_no_rewards(arn: str) -> None:
+    done = art("invoke", arn, '{"return": {"reward": 0.5}}', "--rollout")
+    assert done.returncode == 0
+    assert "the result has no 'rewards'" in done.stderr
 
 
 def test_invoke_tells_what_the_agent_said(arn: str) -> None:
@@ -155,12 +161,33 @@ def test_doctor_finds_the_runtime_and_the_isolation_levels(runtime: RuntimeThrea
     assert "used by default" in " ".join(c["said"] for c in checks.values())
 
 
+def test_only_what_every_command_needs_makes_the_doctor_fail() -> None:
+    assert doctor.check_extra("train", ["no_such_module"]).state == "note"
+    assert doctor.check_extra("local", ["no_such_module"]).state == "no"
+
+
+def test_requirements_are_looked_for_in_the_interpreter_of_the_runtime(
+    runtime: RuntimeThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert deploy.python_of(runtime.url) is None, "it is this one"
+    about = {"python": "/its/own/python"}
+    monkeypatch.setattr(deploy, "about_runtime", lambda url: about)
+    assert deploy.python_of(runtime.url) == "/its/own/python"
+
+
+ON_AWS = "arn:aws:bedrock-agentcore:us-west-2:123456789012:runtime/agent-AbCdEf1234"
 BAD_CALLS = [
     pytest.param(["invoke", "arn:nonsense", "{}"], "is not an AgentCore Runtime ARN", id="bad-arn"),
     pytest.param(["invoke", "ARN", "[1]"], "must be a JSON object", id="payload-not-object"),
-    pytest.param(["invoke", "ARN", "{oops"], "is not JSON", id="payload-not-json"),
+    pytest.param(
+        ["invoke", "ARN", "{'prompt': 1}"],
+        """is not JSON, such as '{"prompt": "hello"}'""",
+        id="payload-not-json",
+    ),
     pytest.param(["invoke", "ARN", "@/no/such"], "cannot be read", id="payload-file-missing"),
-    pytest.param(["deploy", "/no/such", "--local"], "does not exist", id="folder-missing"),
+    pytest.param(
+        ["deploy", "/no/such", "--local"], "make one with 'art init'", id="folder-missing"
+    ),
     pytest.param(["deploy", "/tmp", "--local"], "no rl_app.py", id="folder-without-agent"),
     pytest.param(["deploy", "."], "say where", id="neither-local-nor-aws"),
     pytest.param(
@@ -178,7 +205,7 @@ BAD_CALLS = [
     pytest.param(["eval", "/no/such", "--agent", "ARN"], "cannot be read", id="data-missing"),
     pytest.param(
         ["deploy", str(ECHO), "--local", "--env", "ART_LIMIT=memory_mb=2048"],
-        "ART_LIMIT is no setting of an agent: did you mean ART_LIMITS?",
+        "error: ART_LIMIT is no setting of an agent: did you mean ART_LIMITS?",
         id="a-setting-that-is-none",
     ),
     pytest.param(
@@ -194,6 +221,8 @@ BAD_CALLS = [
     pytest.param(
         ["invoke", "ARN", "{}", "--rollout", "--session-id", "short"], "33", id="short-session-id"
     ),
+    pytest.param(["invoke", ON_AWS, "{}", "--rollout"], "needs --bucket", id="no-bucket-on-aws"),
+    pytest.param(["eval", __file__, "--agent", ON_AWS], "needs --bucket", id="eval-without-bucket"),
 ]
 
 
@@ -214,6 +243,7 @@ def test_an_agent_that_does_not_import_shows_its_traceback(
     done = art("deploy", str(folder), "--local")
     assert done.returncode == 1
     assert "No module named 'no_such_module'" in done.stderr
+    assert "belongs into the agent's requirements.txt" in done.stderr
 
 
 def test_without_a_runtime_the_user_is_told_to_start_one(tmp_path: Path) -> None:
@@ -281,6 +311,11 @@ def test_eval_tries_a_mended_agent_again_and_does_not_mix_versions(
     assert "2/2 done, 2 succeeded, mean reward 2.000" in mended.stdout
     assert {json.loads(line)["version"] for line in out.read_text().splitlines()} == {"2"}
 
+    (folder / "rl_app.py").write_text("raise SystemExit(1)\n")
+    assert art("deploy", str(folder), "--local").returncode == 1
+    again = art(*command, "--agent", arn)
+    assert again.returncode == 0, "the version that answers is still the second"
+
     assert deployed(agent_folder(folder, "return {'rewards': 0.0}")) == arn
     mixed = art(*command, "--agent", arn)
     assert mixed.returncode == 1
@@ -327,12 +362,33 @@ def test_without_a_model_the_command_says_what_to_add_and_goes_on_with_it(
     assert full.returncode == 0, full.stderr
 
 
-def test_destroy_of_a_local_name_says_its_arn(arn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-    with pytest.raises(ConfigError, match=f"art destroy {arn}"):
-        aws.destroy("echo_agent")
+@pytest.fixture
+def no_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REGION", "DEFAULT_REGION", "PROFILE", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    for name in ("CONFIG_FILE", "SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(f"AWS_{name}", "/nonexistent")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.mark.usefixtures("no_aws")
+def test_without_aws_a_name_to_destroy_is_a_local_one(
+    runtime: RuntimeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    art("deploy", str(ECHO), "--local", "--name", "goes")
+    aws.destroy("goes")
+    assert "on the local runtime\nnothing was done" in capsys.readouterr().err
+    aws.destroy("goes", yes=True)
+    with pytest.raises(ConfigError, match=r"no AWS region.*The local runtime has no 'goes'"):
+        aws.destroy("goes")
+    with pytest.raises(ConfigError, match="nothing of 'goes' here: is it another runtime's"):
+        aws.destroy("goes", endpoint=runtime.url)
+
+
+@pytest.mark.usefixtures("no_aws")
+def test_a_name_to_destroy_on_aws_never_ends_the_local_one(arn: str) -> None:
+    with pytest.raises(ConfigError, match=f"no AWS credentials.*art destroy {arn}"):
+        aws.destroy("echo_agent", region="us-west-2", yes=True)
 
 
 def test_ctrl_c_while_modules_are_read_is_an_end_without_a_traceback(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from pathlib import Path
@@ -291,5 +292,8 @@ def test_without_a_region_the_user_is_told_to_name_one(
 ) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match="--region"):
+    with pytest.raises(ConfigError, match="--region, or set AWS_REGION"):
         Account(None)
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    with contextlib.closing(Account(None)) as account:
+        assert account.region == "eu-west-1", "which boto3 itself does not read"

@@ -17,8 +17,9 @@ from agentcore_rl_toolkit.errors import ConfigError, ContractError
 from agentcore_rl_toolkit.run import RunReader
 from agentcore_rl_toolkit.runtime.thread import RuntimeThread
 from agentcore_rl_toolkit.trainer import config as configs
+from agentcore_rl_toolkit.trainer.config import Deployed
 from agentcore_rl_toolkit.trainer.loop import Outcome, train
-from agentcore_rl_toolkit.trainer.rig import Deployed, load_tokenizer
+from agentcore_rl_toolkit.trainer.rig import load_tokenizer
 from agentcore_rl_toolkit.trainer.view import EvalLine, Silent, StepLine
 
 HERE = Path(__file__).parent

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
-    from ..trainer.config import TrainConfig
-    from ..trainer.rig import Deployed
+    from ..trainer.config import Deployed, TrainConfig
 
 RUNNERS = {"verl": ".verl.launch", "slime": ".slime.launch", "rllm": ".rllm.launch"}
 """Where each is, by the name that ``backend:`` gives it."""

@@ -16,6 +16,7 @@ import msgspec
 
 from .. import local
 from ..client import RolloutClient
+from ..client.pace import rate_of
 from ..collect import Collector, CollectSetting, Rollout
 from ..errors import ConfigError, ContractError
 from ..gateway import Gateway, GatewaySettings, ModelSpec
@@ -25,7 +26,6 @@ from ..run.writer import LineWriter
 
 T = TypeVar("T")
 
-AWS_TPS, LOCAL_TPS = 25.0, 200.0
 FIRST = 32
 """Rollouts that may fail before one has ended well."""
 
@@ -119,11 +119,6 @@ def typed(value: Mapping[str, Any], kind: type[T], where: str, *, strict: bool =
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$")
         raise ConfigError(f"{where}{place.rstrip('`')}: {text}" if place else text) from None
-
-
-def rate_of(arn: str, tps_limit: float | None) -> float:
-    """Calls a second, as they were set or as the runtime allows."""
-    return tps_limit or (LOCAL_TPS if local.parse_arn(arn).is_local else AWS_TPS)
 
 
 class Alive:

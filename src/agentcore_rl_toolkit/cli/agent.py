@@ -31,6 +31,13 @@ def find_agent(given: str, endpoint: str | None) -> local.RuntimeArn:
     )
 
 
+def bucket_of(agent: local.RuntimeArn, given: str | None) -> str:
+    """Where results go. On AWS the default is a stranger's: names of buckets are the world's."""
+    if given is None and not agent.is_local:
+        raise ConfigError("an agent on AWS needs --bucket: 'art deploy --aws' printed which")
+    return given or local.DEFAULT_BUCKET
+
+
 def check_base_url(url: str | None) -> None:
     if url is not None and not re.match(r"https?://[^/\s]", url):
         place = url.rpartition("//")[2].strip("/ ") or "127.0.0.1:8001/v1"

@@ -10,13 +10,13 @@ import typer
 
 from .. import local
 from ..errors import ConfigError
-from .doctor import require_runtime
+from .doctor import require_local, require_runtime
 from .show import console, escape, hint, plain_table
+from .suggest import print_next
 
 if TYPE_CHECKING:
     from ..deploy.step import Step, Wanted
 
-LOCAL_ARN = local.runtime_arn("")
 STYLE = {"keep": "dim", "create": "green", "update": "yellow", "delete": "red"}
 
 
@@ -45,14 +45,9 @@ def deploy(wanted: Wanted, *, plan: bool) -> None:
     console.print(f"\nagent    {wanted.name}, version {runtime['agentRuntimeVersion']}")
     console.print(f"arn      [bold]{arn}[/]", soft_wrap=True)
     console.print(f"bucket   {deployment.bucket}")
-    console.print("\nnext:", style="dim")
-    payload = '{"prompt": "What is 6 * 7?", "answer": "42"}'
-    command = (
-        f"art invoke {arn} '{payload}' --rollout --base-url MODEL_URL --model-id MODEL "
-        f"--bucket {deployment.bucket}"
-    )
-    console.print(f"  {escape(command)}", soft_wrap=True)
-    hint("MODEL_URL must be reachable from AWS: not an address of this machine")
+    script = wanted.folder / wanted.entry
+    if print_next(script, arn, rollout=f" --bucket {deployment.bucket}"):
+        hint("MODEL_URL must be reachable from AWS: not an address of this machine")
 
 
 def destroy(
@@ -63,49 +58,76 @@ def destroy(
     endpoint: Annotated[str | None, typer.Option(help="URL of the local runtime.")] = None,
 ) -> None:
     """Remove what 'art deploy' made for an agent. Results stay, and so does their bucket."""
-    from ..deploy.remove import plan, runtime_steps
+    from ..deploy.remove import plan
     from ..deploy.step import Account
+
+    if agent.startswith("arn:"):
+        arn = local.parse_arn(agent)
+        name = arn.runtime_id.rpartition("-")[0]
+        if arn.is_local:
+            require_runtime(arn, endpoint)
+            destroy_local(agent, name, arn.runtime_id, endpoint, yes)
+            return
+        with contextlib.closing(Account(region or arn.region)) as account:
+            finish(plan(account, name, bucket, arn.runtime_id), agent, yes)
+        return
+    if endpoint is not None:
+        require_local(endpoint)
+    here = id_here(agent, endpoint)
+    if endpoint is not None or (here and not (region or bucket or is_aws_set_up())):
+        destroy_local(agent, agent, None, endpoint, yes)
+        return
+    try:
+        with contextlib.closing(Account(region)) as account:
+            finish(plan(account, agent, bucket), agent, yes)
+    except ConfigError as error:
+        if here is None:
+            raise
+        has = f"a {agent!r}: art destroy {local.runtime_arn(here)}" if here else f"no {agent!r}"
+        end = "" if str(error).endswith("?") else "."
+        raise ConfigError(f"{error}{end} The local runtime has {has}") from error
+
+
+def destroy_local(
+    agent: str, name: str, runtime_id: str | None, endpoint: str | None, yes: bool
+) -> None:
+    from ..deploy.remove import runtime_steps
     from .deploy import control_client
 
-    if not agent.startswith("arn:"):
-        try:
-            with contextlib.closing(Account(region)) as account:
-                finish(plan(account, agent, bucket), agent, yes)
-        except ConfigError as error:
-            raise ConfigError(f"{error}{on_local(agent, endpoint)}") from error
-        return
-    arn = local.parse_arn(agent)
-    name = arn.runtime_id.rpartition("-")[0]
-    if arn.is_local:
-        require_runtime(arn, endpoint)
-        with contextlib.closing(control_client(endpoint)) as control:
-            finish(runtime_steps(control, name, arn.runtime_id), agent, yes)
-        return
-    with contextlib.closing(Account(region or arn.region)) as account:
-        finish(plan(account, name, bucket, arn.runtime_id), agent, yes)
+    with contextlib.closing(control_client(endpoint)) as control:
+        finish(runtime_steps(control, name, runtime_id), agent, yes, where="the local runtime")
 
 
-def on_local(name: str, endpoint: str | None) -> str:
-    """A word for somebody who looks on AWS for what the local runtime has."""
+def id_here(name: str, endpoint: str | None) -> str | None:
+    """Of the agent of that name on the local runtime; empty for none, None where none answers."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from .deploy import control_client, find_runtime
 
     with contextlib.closing(control_client(endpoint)) as control:
         try:
-            found = find_runtime(control, name)
+            return find_runtime(control, name) or ""
         except (BotoCoreError, ClientError):
-            return ""
-    if found is None:
-        return ""
-    return f". The local runtime has a {name!r}: art destroy {local.runtime_arn(found)}"
+            return None
 
 
-def finish(steps: Sequence[Step], name: str, yes: bool) -> None:
+def is_aws_set_up() -> bool:
+    """Whether a name can mean an agent there."""
+    import boto3
+
+    from ..deploy.step import default_region
+
+    session = boto3.Session()
+    return bool(default_region(session)) and session.get_credentials() is not None
+
+
+def finish(steps: Sequence[Step], name: str, yes: bool, *, where: str = "") -> None:
     if not steps:
-        where = "is it another runtime's" if name.startswith(LOCAL_ARN) else "is the region right"
-        raise ConfigError(f"there is nothing of {name!r} here: {where}?")
+        asked = "is it another runtime's" if where else "is the region right"
+        raise ConfigError(f"there is nothing of {name!r} here: {asked}?")
     print_steps(steps)
+    if where:
+        hint(f"on {where}")
     if not yes:
         hint("nothing was done; --yes removes it")
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,8 +13,9 @@ import typer
 
 from .. import local
 from ..errors import ConfigError
-from .doctor import require_local
-from .show import console, escape, live_line
+from .doctor import about_runtime, require_local
+from .show import console, live_line
+from .suggest import print_next
 
 READY_TIMEOUT_S = 180.0
 ROLE = f"arn:aws:iam::{local.ACCOUNT}:role/local"
@@ -105,7 +107,7 @@ def deploy_local(
     endpoint: str | None,
 ) -> None:
     require_local(endpoint)
-    variables |= install_requirements(folder, variables, build=build)
+    variables |= install_requirements(folder, variables, python_of(endpoint), build=build)
     with live_line() as line:
         line.say(f"starting {folder.name}/{entry} once, to see that it imports")
         runtime = register(control_client(endpoint), name, folder, entry, variables)
@@ -114,13 +116,7 @@ def deploy_local(
     console.print(f"agent    {folder.name}/{entry}, version {runtime['agentRuntimeVersion']}")
     console.print(f"arn      [bold]{arn}[/]", soft_wrap=True)
     console.print(f"bucket   {local.DEFAULT_BUCKET}")
-    console.print("\nnext:", style="dim")
-    model, payload = "", '{"prompt": "hello"}'
-    if is_rollout(folder / entry):  # most rewards need an answer to compare with
-        model = " --rollout --base-url MODEL_URL --model-id MODEL"
-        payload = '{"prompt": "What is 6 * 7?", "answer": "42"}'
-    next_command = f"""art invoke {name} '{payload}'{model}{where}"""
-    console.print(f"  {escape(next_command)}", soft_wrap=True)
+    print_next(folder / entry, name, always=where)
 
 
 def check_names(**options: str | None) -> None:
@@ -153,10 +149,17 @@ def control_client(endpoint: str | None) -> Any:
     )
 
 
+def python_of(endpoint: str | None) -> str | None:
+    """The runtime's own interpreter, which runs the agents; None where it is this one."""
+    found = about_runtime(local.find_endpoint(endpoint)).get("python")
+    return None if found == sys.executable else found
+
+
 def install_requirements(
-    folder: Path, variables: dict[str, str], *, build: bool = False
+    folder: Path, variables: dict[str, str], default: str | None = None, *, build: bool = False
 ) -> dict[str, str]:
-    """What the agent's requirements bring, as a variable for the runtime; nothing runs of them."""
+    """What the agent's requirements bring, as a variable for the runtime; nothing runs of them.
+    ``default``: the interpreter of agents that name none."""
     from ..runtime import environment
     from ..runtime.build import in_sandbox
 
@@ -164,7 +167,10 @@ def install_requirements(
         return {}
     with live_line() as line:
         packages = environment.for_agent(
-            folder, variables.get("ART_PYTHON"), line.say, in_sandbox if build else None
+            folder,
+            variables.get("ART_PYTHON") or default,
+            line.say,
+            in_sandbox if build else None,
         )
     return {"ART_PACKAGES": str(packages)} if packages else {}
 
@@ -173,7 +179,7 @@ def register(
     control: Any, name: str, folder: Path, entry: str, variables: dict[str, str]
 ) -> dict[str, Any]:
     """Creates the runtime or gives it a new version; returns its description once READY."""
-    from botocore.exceptions import EndpointConnectionError
+    from botocore.exceptions import ClientError, EndpointConnectionError
 
     body = {
         "agentRuntimeArtifact": {
@@ -194,6 +200,8 @@ def register(
             f"no local runtime answers at {control.meta.endpoint_url}: start one with "
             "'art runtime serve', or name its URL with --endpoint"
         ) from error
+    except ClientError as error:  # the runtime's own sentence, without boto3's before it
+        raise ConfigError(error.response["Error"]["Message"]) from error
     return wait_ready(control, made["agentRuntimeId"])
 
 
@@ -216,9 +224,10 @@ def wait_ready(control: Any, runtime_id: str) -> dict[str, Any]:
         if status == "READY":
             return runtime
         if status.endswith("_FAILED"):
-            raise ConfigError(
-                f"the agent does not start:\n{runtime.get('failureReason', 'no reason given')}"
-            )
+            reason = str(runtime.get("failureReason", "no reason given")).rstrip()
+            if "ModuleNotFoundError" in reason:
+                reason += "\nA package that is missing belongs into the agent's requirements.txt"
+            raise ConfigError(f"the agent does not start:\n{reason}")
         if time.monotonic() > deadline:
             raise ConfigError(f"the runtime is still {status} after {READY_TIMEOUT_S:.0f} s")
         time.sleep(0.05)
@@ -235,7 +244,9 @@ def find_entry(path: Path) -> tuple[Path, str]:
             )
         return path.parent, path.name
     if not path.is_dir():
-        raise ConfigError(f"{path} does not exist")
+        raise ConfigError(
+            f"{path} does not exist: name an agent's folder or script, or make one with 'art init'"
+        )
     if (path / "rl_app.py").is_file():
         return path, "rl_app.py"
     candidates = [
@@ -250,10 +261,6 @@ def find_entry(path: Path) -> tuple[Path, str]:
         f"{': ' + ', '.join(candidates) if candidates else ''}. Name the script: "
         f"art deploy {path}/<script>.py --local"
     )
-
-
-def is_rollout(script: Path) -> bool:
-    return script.suffix == ".py" and "rollout_entrypoint" in script.read_text(errors="replace")
 
 
 def runtime_name(folder: Path) -> str:

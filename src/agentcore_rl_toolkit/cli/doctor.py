@@ -11,7 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -28,6 +28,7 @@ EXTRAS = {
     "local": ["typer", "rich"],
     "train": ["torch", "peft", "safetensors"],
 }
+OPTIONAL = {"train": "needed only for 'art train' on this machine"}
 
 
 class Check(NamedTuple):
@@ -87,7 +88,10 @@ def check_python() -> Check:
 def check_extra(extra: str, modules: list[str]) -> Check:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
-        return Check(f"extra {extra}", "no", f"lacks {', '.join(missing)}: {install_extra(extra)}")
+        said = f"lacks {', '.join(missing)}: {install_extra(extra)}"
+        if extra in OPTIONAL:
+            return Check(f"extra {extra}", "note", f"{said} ({OPTIONAL[extra]})")
+        return Check(f"extra {extra}", "no", said)
     return Check(f"extra {extra}", "ok", "installed")
 
 
@@ -135,10 +139,7 @@ def check_home() -> Check:
 def check_runtime(endpoint: str | None) -> Check:
     url = local.find_endpoint(endpoint)
     try:
-        request = urllib.request.Request(f"{url}/_art/", headers=local.sign(f"{url}/_art/"))
-        with urllib.request.urlopen(request, timeout=3) as answer:
-            info = json.load(answer)
-        return Check("local runtime", "ok", f"{url}, version {info['version']}")
+        return Check("local runtime", "ok", f"{url}, version {about_runtime(url)['version']}")
     except urllib.error.HTTPError as error:
         said = f"{url} answers {error.code}: "
         if error.code == 403:
@@ -148,6 +149,13 @@ def check_runtime(endpoint: str | None) -> Check:
         return Check("local runtime", "no", said)
     except (urllib.error.URLError, OSError, ValueError, KeyError):
         return Check("local runtime", "note", f"none at {url}: start one with 'art runtime serve'")
+
+
+def about_runtime(url: str) -> dict[str, Any]:
+    request = urllib.request.Request(f"{url}/_art/", headers=local.sign(f"{url}/_art/"))
+    with urllib.request.urlopen(request, timeout=3) as answer:
+        info: dict[str, Any] = json.load(answer)
+    return info
 
 
 def require_runtime(arn: local.RuntimeArn, endpoint: str | None) -> None:

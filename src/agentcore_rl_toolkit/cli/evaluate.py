@@ -14,7 +14,7 @@ import typer
 from .. import local
 from ..errors import ConfigError, ContractError, RolloutError
 from ..rollout import FailureKind, failure_of
-from .agent import check_base_url, find_agent
+from .agent import bucket_of, check_base_url, find_agent
 from .invoke import no_model
 from .results import ResultLog, Subject
 from .show import Line, console, hint, live_line
@@ -39,7 +39,7 @@ Out = Annotated[Path, typer.Option(help="Results, one JSON line each.")]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Begin anew: drop what --out holds, and run every row.")
 ]
-Bucket = Annotated[str, typer.Option(help="Result bucket.")]
+Bucket = Annotated[str | None, typer.Option(help="Result bucket, of an agent on AWS.")]
 Timeout = Annotated[float, typer.Option(help="Seconds for one rollout.")]
 Retry = Annotated[int, typer.Option(min=0, help="Runs again after an infrastructure failure.")]
 TpsLimit = Annotated[float, typer.Option(help="Calls a second to the runtime.")]
@@ -67,7 +67,7 @@ def evaluate(
     concurrency: Concurrency = 16,
     out: Out = Path("results.jsonl"),
     overwrite: Overwrite = False,
-    bucket: Bucket = local.DEFAULT_BUCKET,
+    bucket: Bucket = None,
     timeout: Timeout = 900.0,
     retry: Retry = 1,
     tps_limit: TpsLimit = 25.0,
@@ -82,6 +82,7 @@ def evaluate(
 
     check_base_url(base_url)
     arn = find_agent(agent, endpoint)
+    place = bucket_of(arn, bucket)
     if out.resolve() == data.resolve():
         raise ConfigError(f"--out {out} is the data file itself: name another")
     rows = read_rows(data, limit)
@@ -89,7 +90,7 @@ def evaluate(
     with contextlib.closing(ResultLog(out, rows, subject, overwrite=overwrite)) as log:
         client = RolloutClient(
             agent_runtime_arn=arn.arn,
-            s3_bucket=bucket,
+            s3_bucket=place,
             exp_id=exp_id or time.strftime("eval-%Y%m%d-%H%M%S"),
             tps_limit=tps_limit,
             max_pool_connections=concurrency,
@@ -124,7 +125,7 @@ def run(
 
 
 def version_of(arn: local.RuntimeArn, endpoint: str | None) -> str | None:
-    """None, and a word about it, where the caller may not ask."""
+    """Which one answers; None, and a word about it, where the caller may not ask."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -136,8 +137,10 @@ def version_of(arn: local.RuntimeArn, endpoint: str | None) -> str | None:
     else:
         control = boto3.client("bedrock-agentcore-control", region_name=arn.region)
     try:
-        found = control.get_agent_runtime(agentRuntimeId=arn.runtime_id)
-        return str(found["agentRuntimeVersion"])
+        found = control.get_agent_runtime_endpoint(
+            agentRuntimeId=arn.runtime_id, endpointName="DEFAULT"
+        )
+        return str(found["liveVersion"])  # the newest may have failed to start
     except NO_CREDENTIALS:
         raise
     except (ClientError, BotoCoreError) as error:

@@ -14,12 +14,13 @@ import typer
 from .. import local
 from ..errors import ConfigError
 from ..rollout import FailureKind, failure_of
-from .agent import check_base_url, find_agent
+from .agent import bucket_of, check_base_url, find_agent
 from .show import console, errors, fail, hint, printable
 
 if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError, ClientError
 
+EXAMPLE = """'{"prompt": "hello"}'"""
 NO_READ_TIMEOUT_S = 900
 """AWS ends a synchronous call after 15 minutes."""
 
@@ -34,11 +35,14 @@ def invoke(
     ] = False,
     base_url: Annotated[str | None, typer.Option(help="Model endpoint, for --rollout.")] = None,
     model_id: Annotated[str | None, typer.Option(help="Model name, for --rollout.")] = None,
-    bucket: Annotated[str, typer.Option(help="Result bucket.")] = local.DEFAULT_BUCKET,
+    bucket: Annotated[
+        str | None, typer.Option(help="Result bucket, for --rollout of an agent on AWS.")
+    ] = None,
     session_id: Annotated[
         str | None,
         typer.Option(
-            help="Session to call, which then lives on. Default: a new one, stopped afterwards."
+            help="Session to call, which then lives on, unless --rollout ends it. Default: a new "
+            "one, stopped afterwards."
         ),
     ] = None,
     timeout: Annotated[
@@ -51,13 +55,19 @@ def invoke(
     check_base_url(base_url)
     arn = find_agent(agent, endpoint)
     if rollout or base_url or model_id:
-        result = run_rollout(arn, body, bucket, base_url, model_id, session_id, timeout, endpoint)
+        place = bucket_of(arn, bucket)
+        result = run_rollout(arn, body, place, base_url, model_id, session_id, timeout, endpoint)
         failure = failure_of(result)
         print_result(result, trace=failure is not None and failure.kind is not FailureKind.MODEL)
         if failure is not None:
             if base_url is None and (told := no_model(failure.message)):
                 hint(told)
             fail(str(failure))
+        if isinstance(result, dict) and "rewards" not in result:
+            hint(
+                "the result has no 'rewards', which 'art eval' and training need: return "
+                '{"rewards": <number>} from the rollout entrypoint'
+            )
     else:
         call_once(arn, body, session_id, endpoint)
 
@@ -73,9 +83,9 @@ def read_payload(text: str) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"the payload cannot be read: {error}") from error
     except ValueError as error:
-        raise ConfigError(f"the payload is not JSON: {error}") from error
+        raise ConfigError(f"the payload is not JSON, such as {EXAMPLE}: {error}") from error
     if not isinstance(body, dict):
-        raise ConfigError('the payload must be a JSON object, such as \'{"prompt": "hello"}\'')
+        raise ConfigError(f"the payload must be a JSON object, such as {EXAMPLE}")
     return body
 
 

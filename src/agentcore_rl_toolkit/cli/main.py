@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
 
@@ -19,6 +20,8 @@ def run() -> None:
     """Says which extra is missing, and turns our errors into one readable line."""
     from ..errors import ToolkitError, install_extra
 
+    # that PyTorch is not there is no news to who needs only tokenizers
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:
         import typer  # noqa: F401
     except ImportError:

@@ -31,9 +31,8 @@ from .deploy import (
 from .show import console, hint
 
 if TYPE_CHECKING:
-    from ..trainer.config import TrainConfig
+    from ..trainer.config import Deployed, TrainConfig
     from ..trainer.loop import Outcome
-    from ..trainer.rig import Deployed
     from ..trainer.view import View
 
 LOOPS = {"embedded": "..trainer.loop", "tinker": "..backends.tinker.loop"}
@@ -98,7 +97,8 @@ def load_config(path: Path, overrides: list[str]) -> TrainConfig:
     try:
         from ..trainer.config import check_inputs, load
     except ImportError as error:
-        raise MissingExtraError("train", f"'art train' ({error.name})") from None
+        lacks = f" ({error.name})" if error.name else ""
+        raise MissingExtraError("train", f"'art train'{lacks}") from None
     from ..backends import check
 
     config = load(path, overrides)
@@ -145,7 +145,7 @@ def run(config: TrainConfig, run_dir: Path, view: View) -> Outcome:
 @contextmanager
 def deployed(config: TrainConfig, run_dir: Path, note: Callable[[str], None]) -> Iterator[Deployed]:
     """The agent: as it is deployed, or deployed now on a runtime of our own."""
-    from ..trainer.rig import Deployed
+    from ..trainer.config import Deployed
 
     agent = config.agent
     if agent.arn is not None:

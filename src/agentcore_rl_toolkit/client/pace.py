@@ -24,10 +24,13 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
+from .. import local
 from ..errors import ConfigError
 from .thread import Handle, Job, Timer
 
 Kind = Literal["invoke", "stop"]
+
+AWS_TPS, LOCAL_TPS = 25.0, 200.0
 
 BURST_S = 0.05
 """Tokens kept for late timers, in seconds of the rate; at least one token."""
@@ -57,6 +60,11 @@ class Ticket:
 
     def __init__(self, kind: Kind, go: Job, joined: float) -> None:
         self.kind, self.go, self.joined = kind, go, joined
+
+
+def rate_of(arn: str, tps_limit: float | None) -> float:
+    """Calls a second, as they were set or as the runtime allows."""
+    return tps_limit or (LOCAL_TPS if local.parse_arn(arn).is_local else AWS_TPS)
 
 
 class Pace:

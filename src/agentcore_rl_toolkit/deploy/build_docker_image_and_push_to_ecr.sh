@@ -45,7 +45,7 @@ repo="${repo:-${ECR_REPO_NAME:-$(setting ECR_REPO_NAME)}}"
 
 [ -n "$dockerfile" ] && [ -n "$tag" ] && [ -n "$context" ] ||
   fail "--dockerfile=, --tag= and --context= are needed"
-[ -f "$dockerfile" ] || fail "$dockerfile does not exist"
+[ -f "$dockerfile" ] || fail "$dockerfile does not exist ('art deploy FOLDER --aws --container' writes one)"
 [ -d "$context" ] || fail "$context is not a folder"
 [ -n "$region" ] || fail "no region: set AWS_REGION in $env_file or pass --region="
 [[ "$account" =~ ^[0-9]{12}$ ]] || fail "no account: set AWS_ACCOUNT (12 digits) in $env_file or pass --account="

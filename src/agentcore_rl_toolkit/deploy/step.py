@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -58,7 +59,7 @@ class Account:
 
         self._session = session or boto3.Session()
         self._clients: dict[str, Any] = {}
-        self.region = str(region or self._session.region_name or "")
+        self.region = region or default_region(self._session)
         if not self.region:
             raise ConfigError(
                 "no AWS region: name one with --region, or set AWS_REGION (such as us-east-1)"
@@ -93,6 +94,11 @@ class Account:
             return None
         number, region, repository = found.groups()
         return f"arn:{self.partition}:ecr:{region}:{number}:repository/{repository}"
+
+
+def default_region(session: Any) -> str:
+    """As the AWS command finds it; boto3 itself does not read AWS_REGION. Empty for none."""
+    return str(os.environ.get("AWS_REGION") or session.region_name or "")
 
 
 def role_name(name: str) -> str:

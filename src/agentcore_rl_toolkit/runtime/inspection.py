@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import sys
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,7 @@ class Inspection:
             "region": local.REGION,
             "isolation": {"level": driver.level, "reason": driver.probe().reason},
             "pid": os.getpid(),
+            "python": sys.executable,
         }
 
     def session(self, session_id: str) -> Session:
@@ -83,7 +85,9 @@ class Inspection:
             raise wire.invalid("runtimeSessionId has letters, digits, '-' and '_'", "sessionId")
         found = logs_of(self.server.home.logs, session_id)
         if not found:
-            raise wire.not_found(f"session {session_id} has no log here")
+            raise wire.not_found(
+                f"session {session_id} has no log here: 'art sessions' lists the live ones"
+            )
         if len(found) > 1:
             raise wire.invalid(f"{len(found)} logs begin with {session_id}: say more of it")
         if request.query.get("follow") == "1":

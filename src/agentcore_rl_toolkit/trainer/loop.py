@@ -29,8 +29,8 @@ from ..run import RunFolder, RunWriter
 from ..run.folder import result_name
 from ..trajectory.row import Row
 from . import checkpoint
-from .config import TrainConfig
-from .rig import Deployed, make_trainer, rig
+from .config import Deployed, TrainConfig
+from .rig import make_trainer, rig
 from .step import StepReport
 from .tasks import eval_tasks, phase_of, read_rows, train_tasks
 from .tracker import Trackers

@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from .. import local
 from ..client import RolloutClient
+from ..client.pace import rate_of
 from ..collect import Collector, Rollout
 from ..engine import Engine, load_model, serving, twin
 from ..errors import ConfigError
@@ -25,14 +25,11 @@ from ..gateway import Gateway, GatewaySettings, ModelSpec
 from ..gateway.text.family import choose_renderer
 from ..trajectory.row import Row
 from . import checkpoint
-from .config import Deployed as Deployed
-from .config import TrainConfig, check_model
+from .config import Deployed, TrainConfig, check_model
 from .step import StepReport, Trainer
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-AWS_TPS, LOCAL_TPS = 25.0, 200.0
 
 
 @dataclasses.dataclass
@@ -131,13 +128,11 @@ async def rig(
 
 
 def make_client(config: TrainConfig, where: Deployed, exp_id: str) -> RolloutClient:
-    is_local = local.parse_arn(where.arn).is_local
-    limit = config.agent.tps_limit or (LOCAL_TPS if is_local else AWS_TPS)
     return RolloutClient(
         where.arn,
         config.agent.bucket,
         exp_id,
-        tps_limit=limit,
+        tps_limit=rate_of(where.arn, config.agent.tps_limit),
         max_pool_connections=config.rollout.max_concurrent,
         endpoint_url=where.endpoint_url,
     )

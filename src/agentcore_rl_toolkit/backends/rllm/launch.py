@@ -12,9 +12,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...client.pace import rate_of
 from ...errors import ConfigError
 from ...trainer.config import ANYWHERE
-from ..bridge import rate_of
 from ..child import interpreter, mapping, run_child
 from ..override import words
 

@@ -26,9 +26,9 @@ from ...gateway import Gateway, GatewaySettings, ModelSpec
 from ...gateway.engines.tinker import TinkerEngine
 from ...gateway.text.render import Renderer, load_renderer
 from ...trainer.checkpoint import PREFIX, STATE
-from ...trainer.config import TrainConfig
+from ...trainer.config import Deployed, TrainConfig
 from ...trainer.loop import Opener, Outcome, drive
-from ...trainer.rig import Deployed, make_client
+from ...trainer.rig import make_client
 from ...trainer.step import StepReport
 from ...trainer.view import View
 from ...trajectory.row import Row
