@@ -1,10 +1,12 @@
 """Collecting while training, against in turns, with an agent whose tool waits a second.
 
 Whole runs of the demo policy with real sessions, in turn: synchronous (staleness 0) and
-asynchronous. The table says where a rollout's time goes. Two shares say what collecting costs:
-``idle`` is the part of the wall clock in which no agent worked, nothing was generated and nothing
-was optimised, since all waited for collection; ``waited`` is the part of a rollout's own time that
-went into its start and its end, most of it a queue for the processor when a step starts 64 at once.
+asynchronous. A step has 16 rollouts: the demo's 64 keep two cores busy from beginning to end, so
+that little is left to overlap (``--tasks 8``). The table says where a rollout's time goes. Two
+shares say what collecting costs: ``idle`` is the part of the wall clock in which no agent worked,
+nothing was generated and nothing was optimised, since all waited for collection; ``waited`` is the
+part of a rollout's own time that went into its start and its end, most of it a queue for the
+processor when a step starts them all at once.
 
 python benchmarks/overlap.py [--json FILE]
 """
@@ -45,7 +47,11 @@ def run(staleness: int, options: argparse.Namespace, folder: Path) -> dict[str, 
         staleness=staleness,
         model=demo.POLICY / "model",
         run_dir=str(folder / "runs"),
-        overrides=[f"agent.env.WAIT_S={options.wait!r}", "rollout.max_concurrent=128"],
+        overrides=[
+            f"agent.env.WAIT_S={options.wait!r}",
+            f"rollout.tasks_per_step={options.tasks}",
+            "rollout.max_concurrent=128",
+        ],
     )
     config = demo.make_config(given, folder)
     shutil.copy(HERE / "agents" / "waiting" / "rl_app.py", Path(config.agent.path or ""))
@@ -91,7 +97,8 @@ def mean(values: list[float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--tasks", type=int, default=2, help="of a step, with 8 rollouts each")
     parser.add_argument("--wait", type=float, default=1.0, help="seconds of the tool")
     parser.add_argument("--staleness", type=int, default=2)
     report.option(parser)

@@ -61,7 +61,7 @@ PLAN = (
     Benchmark("dialects", "--rounds 1", "--quick --rounds 1"),
     Benchmark("clients", "", "--quick", once=True),
     Benchmark("workers", "", "--quick"),
-    Benchmark("runtime", "--rounds 5", "--rounds 1 --live 0 --idle 1"),
+    Benchmark("runtime", "--rounds 3", "--rounds 1 --live 0 --idle 1"),
     Benchmark("wire", "", "--quick"),
     Benchmark("rollouts", "--rounds 1", "--quick"),
     Benchmark("objects", "", "--quick"),
