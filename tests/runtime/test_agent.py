@@ -244,3 +244,12 @@ def test_a_limit_that_is_none_is_refused(text: str) -> None:
 def test_an_archive_whose_program_cannot_be_started_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nor executable"):
         unpack_zip(*zipped(tmp_path, {"start": "#!/bin/sh"}), tmp_path / "copy", "start")
+
+
+def test_runs_in_an_agents_folder_are_not_part_of_it(tmp_path: Path) -> None:
+    run = tmp_path / "agent" / "runs" / "20260101-120000-agent"
+    (run / "turns").mkdir(parents=True)
+    (run / "config.yaml").write_text("agent: {}")
+    (run / "latest").symlink_to(run / "turns", target_is_directory=True)
+    (tmp_path / "agent" / "rl_app.py").write_text("")
+    assert [path.name for path in agent._walk(tmp_path / "agent")] == ["rl_app.py"]

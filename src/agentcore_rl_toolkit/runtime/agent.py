@@ -176,7 +176,10 @@ def _walk(folder: Path) -> Iterator[Path]:
 def _kept(folder: Path) -> bool:
     if folder.is_symlink():
         raise ConfigError(f"{folder} is a link to a folder: put the files themselves there")
-    return folder.name not in LEFT_OUT and not (folder / "pyvenv.cfg").exists()
+    if folder.name in LEFT_OUT or (folder / "pyvenv.cfg").exists():
+        return False
+    is_run = (folder / "turns").is_dir() and (folder / "config.yaml").is_file()
+    return not is_run  # what training left in the agent's folder is not the agent
 
 
 class _Budget:
