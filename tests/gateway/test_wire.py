@@ -102,7 +102,7 @@ def test_known_prompts_are_packed_like_unknown_ones(data: Any) -> None:
         prompt = base[:keep] + more
         text = ",".join(map(str, prompt)).encode()
         packed = cache.pack(text, graph)
-        assert np.frombuffer(packed, np.int32).tolist() == prompt
+        assert np.frombuffer(packed.whole(), np.int32).tolist() == prompt
         placement = graph.place(model="m", prompt_ids=packed)
         sampled = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=5))
         turn = graph.make_turn(placement, sampled=sampled, logprobs=[-1.0] * len(sampled))

@@ -1,5 +1,6 @@
 """Where requests are placed: forks by kind, drift, retries, and rows that come of them."""
 
+import array
 import json
 import random
 from collections.abc import Sequence
@@ -8,6 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentcore_rl_toolkit.errors import ContractError
 from agentcore_rl_toolkit.trajectory import (
@@ -390,12 +393,12 @@ def test_a_long_session_is_small_in_memory() -> None:
 
 def test_lookups_do_not_read_the_prompt_once_for_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The work of finding a parent is counted, not timed: one comparison, however many turns."""
-    from agentcore_rl_toolkit.trajectory.strand import TokenStore
+    from agentcore_rl_toolkit.trajectory.strand import Prompt, TokenStore
 
     compared = 0
     begins = TokenStore._begins
 
-    def counting(self: TokenStore, slot: int, length: int, prompt: bytes) -> bool:
+    def counting(self: TokenStore, slot: int, length: int, prompt: Prompt) -> bool:
         nonlocal compared
         compared += length
         return begins(self, slot, length, prompt)
@@ -409,6 +412,24 @@ def test_lookups_do_not_read_the_prompt_once_for_each_turn(monkeypatch: pytest.M
     monkeypatch.setattr(TokenStore, "_begins", counting)
     graph.place(prompt_ids=ids)
     assert compared <= len(ids)
+
+
+@given(seed=st.integers(0, 10_000))
+def test_a_prompt_known_to_begin_as_a_turn_hangs_where_its_ids_do(seed: int) -> None:
+    rng = random.Random(seed)
+    graph, prompts = SessionGraph("s"), [[1, 2, 3]]
+    for turn in range(12):
+        ask(graph, rng.choice(prompts), [rng.randrange(3) for _ in range(rng.randrange(1, 4))])
+        ids = graph.ids(f"s/{turn}").tolist()
+        cut = ids[: rng.randrange(1, len(ids) + 1)] if rng.random() < 0.3 else ids
+        prompts.append([*cut, *(rng.randrange(3) for _ in range(rng.randrange(3)))])
+    for prompt in prompts:
+        whole = graph.place(prompt_ids=prompt)
+        for head in graph.heads():
+            n_known = head.n_prompt
+            if graph.ids(head.turn_id).tolist()[:n_known] == prompt[:n_known]:
+                more = array.array("i", prompt[n_known:]).tobytes()
+                assert graph.place(prompt_ids=graph.prompt(head.turn_id, n_known, more)) == whole
 
 
 def test_a_settled_turn_is_read_back_from_where_it_was_written() -> None:

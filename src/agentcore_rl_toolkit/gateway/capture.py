@@ -14,6 +14,7 @@ from ..errors import ContractError, GatewayError
 from ..run.frame import Frame, decode, encode
 from ..run.journal import Journal
 from ..trajectory.placement import Placement
+from ..trajectory.strand import Prompt
 from ..trajectory.turn import ID_BYTES, Span, Turn
 from .call import Call
 from .engines.base import Sampled
@@ -85,7 +86,9 @@ class Capture:
         call.session.requests.forget()
 
     @staticmethod
-    def _place(call: Call, index: int, prompt: bytes | None) -> tuple[Placement, list[str]]:
+    def _place(
+        call: Call, index: int, prompt: bytes | Prompt | None
+    ) -> tuple[Placement, list[str]]:
         """By messages and ids; by ids alone when the messages have a shape nobody expected."""
         try:
             return _where(call, index, prompt, read=True), []
@@ -141,7 +144,7 @@ class Capture:
         return turn
 
 
-def _where(call: Call, index: int, prompt: bytes | None, *, read: bool) -> Placement:
+def _where(call: Call, index: int, prompt: bytes | Prompt | None, *, read: bool) -> Placement:
     return call.session.graph.place(
         model=call.pool.name,
         messages=call.ask.messages if read else None,

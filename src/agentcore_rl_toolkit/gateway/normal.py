@@ -126,9 +126,10 @@ def normalise(ask: Ask, names: Collection[str] = DEFAULT_RULES) -> None:
     """Applies the rules to a request in chat shape and notes on it what was done."""
     if ask.messages is None:
         return
+    body = ask.fresh or ask.body  # messages that went through it before were left as they were
     for name in RULES:
         rule = RULES[name]
-        if name not in names or rule.hint not in ask.body:
+        if name not in names or rule.hint not in body:
             continue
         if rule.message is not None:
             _edit_messages(ask, name, rule)

@@ -71,8 +71,9 @@ class Relay:
         self, request: web.BaseRequest, dialect: Dialect, session: Session
     ) -> web.StreamResponse:
         body = await request.read()
-        ask = dialect.parse(body)
+        ask = session.heard.read(dialect, body)
         normalise(ask, self._rules)
+        session.heard.learn(ask)
         if len(body) > LARGE_BYTES:
             await asyncio.sleep(0)
         pool = self._models.find(ask.model)

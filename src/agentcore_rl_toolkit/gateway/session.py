@@ -28,6 +28,7 @@ from ..trajectory.turn import Requests, Turn
 from .fault import Refusal, bad_request
 from .memory.answers import Answers
 from .memory.book import AnswerBook
+from .memory.heard import Heard
 from .memory.recall import recall
 from .memory.requests import JournalledRequests
 from .text.prompt import PromptCache
@@ -85,6 +86,7 @@ class Session:
         "engines",
         "failed",
         "group_id",
+        "heard",
         "key_digest",
         "load",
         "opened",
@@ -114,6 +116,7 @@ class Session:
         self._parked: Parked | None = None
         self.prompts = PromptCache()
         self.requests = JournalledRequests()
+        self.heard = Heard()
         self.responses = Answers()
         self.book = AnswerBook()
         self.load: Callable[[int], Turn] | None = None
@@ -156,7 +159,7 @@ class Session:
         known = bytes(self._graph.was_delivered(head.turn_id) for head in heads)
         self._parked = Parked(array("q", places), known, self._graph.drift)
         self._graph = None
-        self.responses, self.book = Answers(), AnswerBook()
+        self.responses, self.book, self.heard = Answers(), AnswerBook(), Heard()
 
     def _unpark(self) -> SessionGraph:
         parked = self._parked

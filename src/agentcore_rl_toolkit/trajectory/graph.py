@@ -37,8 +37,8 @@ from .path import (
 )
 from .placement import Placement
 from .row import Row
-from .strand import TokenStore
-from .turn import ID_BYTES, Ids, Requests, Turn, TurnHead, pack_ids, pack_logprobs
+from .strand import Prompt, TokenStore
+from .turn import Ids, Requests, Turn, TurnHead, pack_ids, pack_logprobs
 
 AnyIds = Sequence[int] | npt.NDArray[Any] | bytes
 
@@ -78,7 +78,7 @@ class SessionGraph:
         messages: Sequence[Message] | None = None,
         system: object = None,
         tools: object = None,
-        prompt_ids: AnyIds | None = None,
+        prompt_ids: AnyIds | Prompt | None = None,
         retry_key: str | None = None,
         choice: int = 0,
     ) -> Placement:
@@ -106,10 +106,10 @@ class SessionGraph:
         )
         return placement if prompt_ids is None else self.pin(placement, prompt_ids)
 
-    def pin(self, placement: Placement, prompt_ids: AnyIds) -> Placement:
+    def pin(self, placement: Placement, prompt_ids: AnyIds | Prompt) -> Placement:
         """The placement by exact ids: longest turn whose prompt + sampled begin ``prompt_ids``."""
-        prompt = pack_ids(prompt_ids)
-        if not prompt:
+        prompt = prompt_ids if isinstance(prompt_ids, Prompt) else Prompt(pack_ids(prompt_ids))
+        if not prompt.n_ids:
             raise ContractError(f"session {self.session_id}: a prompt must have at least one id")
         store, nodes = self._stores.get(placement.model), self._by_slot.get(placement.model, [])
         fork, parent, shared = placement.fork, None, 0
@@ -125,7 +125,7 @@ class SessionGraph:
             fork=fork,
             drift=drift_of(fork, parent is not None),
             lost=0 if fork in (ForkKind.RETRY, ForkKind.CHOICE) else lost,
-            delta=prompt[shared * ID_BYTES :],
+            delta=prompt.part(shared, prompt.n_ids),
             has_ids=True,
         )
 
@@ -329,12 +329,12 @@ class SessionGraph:
             return np.zeros(0, np.int32)
         return self._stores[node.model].ids(node.slot)
 
-    def packed(self, turn_id: str, n_ids: int, more: bytes = b"") -> bytes:
-        """The first of them and ``more``, as bytes: for a prompt that begins so."""
+    def prompt(self, turn_id: str, n_ids: int, more: bytes) -> Prompt:
+        """One that begins with the first of them and goes on with ``more``."""
         node = self._nodes[turn_id]
         if node.slot is None:
-            return more
-        return self._stores[node.model].packed(node.slot, n_ids, more)
+            return Prompt(more)
+        return Prompt(more, self._stores[node.model], node.slot, n_ids)
 
     def turn(self, turn_id: str) -> Turn:
         """All of a committed turn, read from the journal when it is there."""

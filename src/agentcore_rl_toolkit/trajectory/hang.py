@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from .drift import Drift, ForkKind, drift_of
 from .path import Node
 from .placement import Placement
-from .strand import TokenStore
-from .turn import ID_BYTES, Turn
+from .strand import Prompt, TokenStore
+from .turn import Turn
 
 
 def hang(
@@ -20,7 +20,7 @@ def hang(
     nodes: list[Node],
     by_id: Mapping[str, Node],
     placement: Placement,
-    prompt: bytes,
+    prompt: Prompt,
 ) -> tuple[ForkKind | None, Node | None, int]:
     """(fork, parent, shared ids); ``nodes`` are those of the placement's model, by slot."""
     if same := [nodes[slot] for slot in store.same_prompts(prompt)]:
@@ -59,14 +59,16 @@ def drift_by_turn(turn: Turn, parent: Node | None) -> tuple[Drift, int]:
 
 
 def _nearer(
-    claimed: Node, parent: Node | None, shared: int, store: TokenStore, prompt: bytes
+    claimed: Node, parent: Node | None, shared: int, store: TokenStore, prompt: Prompt
 ) -> tuple[Node | None, int]:
     """The claimed turn as parent unless another shares more ids."""
     common = store.common(claimed.slot, prompt) if claimed.slot is not None else 0
     return (claimed, common) if common >= shared else (parent, shared)
 
 
-def _fork_by_ids(placement: Placement, parent: Node | None, shared: int, prompt: bytes) -> ForkKind:
+def _fork_by_ids(
+    placement: Placement, parent: Node | None, shared: int, prompt: Prompt
+) -> ForkKind:
     """Without messages: what differs in a first prompt is another conversation."""
     if placement.retry_of:
         return ForkKind.RETRY
@@ -80,5 +82,5 @@ def _fork_by_ids(placement: Placement, parent: Node | None, shared: int, prompt:
     tip = parent
     while tip.children:
         tip = tip.children[-1]
-    shorter = len(prompt) // ID_BYTES < tip.n_total
+    shorter = prompt.n_ids < tip.n_total
     return ForkKind.COMPACTION if shorter else ForkKind.REWRITE

@@ -11,12 +11,14 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
 from .turn import ID, ID_BYTES, Ids
 
-TAIL_BYTES = 8 * ID_BYTES
+TAIL_IDS = 8
+TAIL_BYTES = TAIL_IDS * ID_BYTES
 _FIRST_BLOCK = 64
 
 
@@ -34,6 +36,56 @@ class Strand:
     @property
     def end(self) -> int:
         return self.start + len(self.data) // ID_BYTES
+
+
+Segment: TypeAlias = tuple[Strand, int, int]
+"""A strand and the positions between which it holds a turn's ids."""
+
+
+class Prompt:
+    """Packed ids of a prompt. One that is known to begin as a turn's does is put together only when
+    it has to be: its beginning is most of it, and is neither copied nor compared."""
+
+    __slots__ = ("_more", "_n_known", "_slot", "_store", "_whole", "n_ids")
+
+    def __init__(
+        self, more: bytes, store: TokenStore | None = None, slot: int = 0, n_known: int = 0
+    ) -> None:
+        self._more, self._store, self._slot, self._n_known = more, store, slot, n_known
+        self._whole = more if store is None else None
+        self.n_ids = n_known + len(more) // ID_BYTES
+
+    def whole(self) -> bytes:
+        if self._whole is None:
+            self._whole = self.part(0, self.n_ids)
+        return self._whole
+
+    def part(self, start: int, stop: int) -> bytes:
+        """Packed ids of two positions."""
+        n_known = self._n_known
+        more = self._more[max(start - n_known, 0) * ID_BYTES : max(stop - n_known, 0) * ID_BYTES]
+        if self._store is None or start >= n_known:
+            return more
+        return self._store.part(self._slot, start, min(stop, n_known)) + more
+
+    def goes_on(self, own: memoryview, at: int) -> bool:
+        """Whether its ids from a position are these; startswith compares by memcmp, == does not."""
+        if at >= self._n_known:
+            return self._more.startswith(own, (at - self._n_known) * ID_BYTES)
+        return self.whole().startswith(own, at * ID_BYTES)
+
+    def begins_as(self, store: TokenStore, segments: list[Segment]) -> int:
+        """How many leading ids are those of the segments, known without a look at them."""
+        at = 0
+        if self._store is store:
+            known = store.segments(self._slot, self._n_known)
+            for (mine, _, end), (theirs, _, other) in zip(known, segments, strict=False):
+                if mine is not theirs:
+                    break
+                at = min(end, other)
+                if end != other:
+                    break
+        return at
 
 
 class TokenStore:
@@ -65,56 +117,68 @@ class TokenStore:
 
     def ids(self, slot: int) -> Ids:
         """Prompt + sampled of a turn, copied."""
-        strand, _, end = self._places[slot]
+        end = self._places[slot][2]
         out = np.empty(end, np.int32)
-        for part, start, stop in _segments(strand, end):
+        for part, start, stop in self.segments(slot, end):
             out[start:stop] = np.frombuffer(
                 part.data, ID, stop - start, (start - part.start) * ID_BYTES
             )
         return out
 
-    def packed(self, slot: int, n_ids: int, more: bytes = b"") -> bytes:
-        """The first ids of a turn and ``more``, as bytes, in one copy."""
-        views: list[bytes | memoryview] = []
-        for part, start, stop in _segments(self._places[slot][0], n_ids):
-            lo, hi = (start - part.start) * ID_BYTES, (stop - part.start) * ID_BYTES
-            views.append(memoryview(part.data)[lo:hi])
-        return b"".join([*views, more])
+    def part(self, slot: int, start: int, stop: int) -> bytes:
+        """Packed ids of a turn between two positions."""
+        views: list[memoryview] = []
+        for strand, begin, end in self.segments(slot, stop):
+            lo, hi = max(start, begin) - strand.start, end - strand.start
+            if lo < hi:
+                views.append(memoryview(strand.data)[lo * ID_BYTES : hi * ID_BYTES])
+        return b"".join(views)
 
-    def longest_prefixes(self, prompt: bytes) -> list[int]:
+    def segments(self, slot: int, end: int) -> list[Segment]:
+        """Strands that hold a turn's positions 0 to ``end``, first to last."""
+        out: list[Segment] = []
+        at: Strand | None = self._places[slot][0]
+        while at is not None:
+            if at.start < end:
+                out.append((at, at.start, end))
+                end = at.start
+            at = at.parent
+        return out[::-1]
+
+    def longest_prefixes(self, prompt: Prompt) -> list[int]:
         """The longest turns that ``prompt`` begins with: several when their ids are the same."""
-        at = bisect.bisect_right(self._ends, len(prompt) // ID_BYTES)
+        at = bisect.bisect_right(self._ends, prompt.n_ids)
         for end in reversed(self._ends[:at]):
-            tail = prompt[max(end * ID_BYTES - TAIL_BYTES, 0) : end * ID_BYTES]
+            tail = prompt.part(max(end - TAIL_IDS, 0), end)
             likely = [slot for slot in self._by_end[end] if self._tails[slot] == tail]
             if found := [slot for slot in likely if self._begins(slot, end, prompt)]:
                 return found
         return []
 
-    def same_prompts(self, prompt: bytes) -> list[int]:
+    def same_prompts(self, prompt: Prompt) -> list[int]:
         """Turns whose whole prompt is ``prompt``."""
-        n_ids = len(prompt) // ID_BYTES
+        n_ids = prompt.n_ids
         return [s for s in self._by_prompt.get(n_ids, ()) if self._begins(s, n_ids, prompt)]
 
-    def common(self, slot: int, prompt: bytes) -> int:
+    def common(self, slot: int, prompt: Prompt) -> int:
         """How many leading ids ``prompt`` has in common with a turn."""
-        strand, _, end = self._places[slot]
-        total = 0
-        for part, start, stop in _segments(strand, min(end, len(prompt) // ID_BYTES)):
-            same = _common(part, start, stop, prompt)
+        total, ids = 0, prompt.whole()
+        for part, start, stop in self.segments(slot, min(self._places[slot][2], prompt.n_ids)):
+            same = _common(part, start, stop, ids)
             total = start + same
             if total < stop:
                 break
         return total
 
-    def best_common(self, prompt: bytes) -> tuple[int, int] | None:
+    def best_common(self, prompt: Prompt) -> tuple[int, int] | None:
         """(turn, leading ids in common) of the turn that shares most; None when none shares any."""
+        ids = prompt.whole()
         best: tuple[int, Strand] | None = None
         todo = list(self.roots)
         while todo:
             strand = todo.pop()
-            stop = min(strand.end, len(prompt) // ID_BYTES)
-            reach = strand.start + _common(strand, strand.start, stop, prompt)
+            stop = min(strand.end, prompt.n_ids)
+            reach = strand.start + _common(strand, strand.start, stop, ids)
             if reach > strand.start and (best is None or reach > best[0]):
                 best = (reach, strand)
             todo += [child for child in strand.children if child.start <= reach]
@@ -161,25 +225,16 @@ class TokenStore:
             return bytes(strand.data[len(strand.data) - size :])
         return self.ids(slot).tobytes()[-size:]
 
-    def _begins(self, slot: int, length: int, prompt: bytes) -> bool:
-        for part, start, stop in _segments(self._places[slot][0], length):
-            lo, hi = (start - part.start) * ID_BYTES, (stop - part.start) * ID_BYTES
-            with memoryview(part.data)[lo:hi] as own:  # startswith compares by memcmp, == does not
-                if not prompt.startswith(own, start * ID_BYTES):
+    def _begins(self, slot: int, length: int, prompt: Prompt) -> bool:
+        segments = self.segments(slot, length)
+        known = prompt.begins_as(self, segments)
+        for part, start, stop in segments:
+            at = max(start, known)
+            lo, hi = (at - part.start) * ID_BYTES, (stop - part.start) * ID_BYTES
+            with memoryview(part.data)[lo:hi] as own:
+                if at < stop and not prompt.goes_on(own, at):
                     return False
         return True
-
-
-def _segments(strand: Strand, end: int) -> list[tuple[Strand, int, int]]:
-    """Strands that hold positions 0 to ``end``, first to last."""
-    out: list[tuple[Strand, int, int]] = []
-    at: Strand | None = strand
-    while at is not None:
-        if at.start < end:
-            out.append((at, at.start, end))
-            end = at.start
-        at = at.parent
-    return out[::-1]
 
 
 def _common(strand: Strand, start: int, stop: int, prompt: bytes) -> int:

@@ -66,6 +66,8 @@ class Ask(msgspec.Struct):
     """The client asked for none; the engine is still asked, since capture needs it."""
     flags: list[str] = []
     """What was done to the request, such as a changing header left out; put on the turn."""
+    fresh: bytes = b""
+    """The body without the messages that an earlier request had, when there are any."""
     edits: list[Edit] = []
     """How ``messages`` and tools differ from what was sent, see ``gateway.normal``."""
     previous: str | None = None

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Raw
 
+from ...trajectory.strand import Prompt
 from ...trajectory.turn import Span
 from ..dialects.base import Ask, encode
 from ..dialects.chat import CHAT
@@ -39,8 +40,8 @@ class Sampled(msgspec.Struct):
     """Packed float32; None when the model is not trained."""
     prompt_text: IdText | None = None
     """Prompt ids as the engine wrote them, ``1,2,3``."""
-    prompt: bytes | None = None
-    """Packed prompt ids, when the gateway made them itself."""
+    prompt: bytes | Prompt | None = None
+    """Packed prompt ids, when the gateway made them itself or has packed them."""
     finish_reason: str = "stop"
     message: bytes = b""
     versions: list[Span] = []

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 import xxhash
 
+from ...trajectory.strand import Prompt
 from ...trajectory.turn import Turn
 from ..wire import IdText, pack_ids
 
@@ -26,7 +27,7 @@ MIN_BYTES = 2048
 
 
 class GraphLike(Protocol):
-    def packed(self, turn_id: str, n_ids: int, more: bytes = b"") -> bytes: ...
+    def prompt(self, turn_id: str, n_ids: int, more: bytes) -> Prompt: ...
 
 
 class _Known(NamedTuple):
@@ -44,13 +45,13 @@ class PromptCache:
         self._hashed: tuple[IdText, bytes] | None = None
         """The text packed last and its digest: it is learnt next."""
 
-    def pack(self, text: IdText, graph: GraphLike) -> bytes:
+    def pack(self, text: IdText, graph: GraphLike) -> Prompt:
         """Packed ids of ``1,2,3``."""
         known, rest = self._split(text)
         new = pack_ids(rest) if rest else b""
-        return new if known is None else graph.packed(known.turn_id, known.n_prompt, new)
+        return Prompt(new) if known is None else graph.prompt(known.turn_id, known.n_prompt, new)
 
-    async def pack_in_steps(self, text: IdText, graph: GraphLike) -> bytes:
+    async def pack_in_steps(self, text: IdText, graph: GraphLike) -> Prompt:
         """The same for a text of any length, with turns for the loop in between."""
         known, unknown = self._split(text)
         rest, parts, at = bytes(unknown), [], 0
@@ -61,7 +62,7 @@ class PromptCache:
             at = end + 1
             await asyncio.sleep(0)
         new = b"".join(parts)
-        return new if known is None else graph.packed(known.turn_id, known.n_prompt, new)
+        return Prompt(new) if known is None else graph.prompt(known.turn_id, known.n_prompt, new)
 
     def _split(self, text: IdText) -> tuple[_Known | None, IdText]:
         """The prompt that the text begins with, and the text of what comes after it."""
