@@ -391,27 +391,46 @@ def test_a_long_session_is_small_in_memory() -> None:
     assert used < 2_000_000
 
 
-def test_lookups_do_not_read_the_prompt_once_for_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The work of finding a parent is counted, not timed: one comparison, however many turns."""
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many ids were compared in finding a parent: the work is counted, not timed."""
     from agentcore_rl_toolkit.trajectory.strand import Prompt, TokenStore
 
-    compared = 0
-    begins = TokenStore._begins
+    lengths: list[int] = []
+    begins = TokenStore.begins
 
     def counting(self: TokenStore, slot: int, length: int, prompt: Prompt) -> bool:
-        nonlocal compared
-        compared += length
+        lengths.append(length)
         return begins(self, slot, length, prompt)
 
+    monkeypatch.setattr(TokenStore, "begins", counting)
+    return lengths
+
+
+def test_lookups_do_not_read_the_prompt_once_for_each_turn(compared: list[int]) -> None:
     rng = random.Random(0)
     graph = SessionGraph("s")
     ids = [rng.randrange(1000) for _ in range(10)]
     for _ in range(128):
         ask(graph, ids, [rng.randrange(1000) for _ in range(5)])
         ids = [*graph.ids(f"s/{len(graph) - 1}").tolist(), *(rng.randrange(1000) for _ in range(5))]
-    monkeypatch.setattr(TokenStore, "_begins", counting)
+    compared.clear()
     graph.place(prompt_ids=ids)
-    assert compared <= len(ids)
+    assert sum(compared) <= len(ids)
+
+
+def test_what_is_asked_again_and_again_costs_no_more_than_the_first_time(
+    compared: list[int],
+) -> None:
+    graph = SessionGraph("s")
+    prompt, history = list(range(20)), [user("a"), answer("b"), user("c")]
+    for _ in range(100):
+        ask(graph, prompt, [20, 21], [user("a")], answer("b"))
+    ask(graph, [*prompt, 20, 21, 22], [23], history, answer("d"))
+    compared.clear()
+    assert graph.place(prompt_ids=prompt, messages=[user("a")]).parent == "s/99"
+    assert graph.place(prompt_ids=[*prompt, 20, 21, 30]).parent == "s/99"
+    assert len(compared) <= 2
 
 
 @given(seed=st.integers(0, 10_000))

@@ -10,11 +10,10 @@ Invariant: ``out`` holds everything that the client was or would have been sent,
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import xxhash
@@ -45,6 +44,11 @@ class Identity(msgspec.Struct, frozen=True):
     digest: bytes
     idempotency_key: str | None
     retry_count: int
+
+    @property
+    def name(self) -> str:
+        """Of all calls that are the same by it: asking twice makes two, told apart by a number."""
+        return self.idempotency_key or self.digest.hex()
 
     @classmethod
     def of(cls, request: web.BaseRequest, body: bytes, salt: bytes = b"") -> Identity:
@@ -134,6 +138,11 @@ class Call:
         """The call's name, and with it the answer's: a retry has the same."""
         self.retry_key = retry_key
         self.outlet = open_outlet(self.dialect, self.ask, self.session, retry_key)
+
+    @property
+    def over(self) -> bool:
+        """Failed, or answered for good: a call that is made after it stands for it."""
+        return self.refusal is not None or bool(self.cancelled) or (self.done and self.delivered)
 
     @property
     def gone(self) -> bool:
@@ -253,12 +262,6 @@ def deliveries(
     return frames
 
 
-def retry_keys(identity: Identity) -> Iterator[str]:
-    """Names of the calls with one identity, in order: asking twice makes two."""
-    name = identity.idempotency_key or identity.digest.hex()
-    return (f"{name}/{number}" for number in itertools.count())
-
-
 def open_outlet(
     dialect: Dialect, ask: Ask, session: Session, retry_key: str | None
 ) -> Outlet | None:
@@ -267,12 +270,19 @@ def open_outlet(
     return dialect.outlet(ask)
 
 
+_Place: TypeAlias = tuple[str, bytes, str | None]
+
+
+def _place(session: Session, identity: Identity) -> _Place:
+    return session.session_id, identity.digest, identity.idempotency_key
+
+
 class Shelf:
     """Calls by session and body: those in flight, and finished ones for a while."""
 
     def __init__(self, window_s: float, max_bytes: int) -> None:
         self._window, self._max_bytes = window_s, max_bytes
-        self._calls: dict[tuple[str, bytes], list[Call]] = {}
+        self._calls: dict[_Place, list[Call]] = {}
         self._finished: deque[tuple[float, int, Call]] = deque()
         self._bytes = 0
 
@@ -282,29 +292,21 @@ class Shelf:
         An answer that never arrived is what an equal body asks for again. One that did arrive is
         given again only to a client that says it is retrying: asking twice is otherwise allowed.
         """
-        calls = [c for c in self._same(session, identity) if c.refusal is None and not c.cancelled]
+        calls = self._calls.get(_place(session, identity), [])
+        calls = [call for call in calls if call.refusal is None and not call.cancelled]
         for call in reversed(calls):
             if (call.gone and not call.done) or (call.done and not call.delivered):
                 return call
         told = identity.retry_count > 0 or identity.idempotency_key is not None
         return calls[-1] if calls and told else None
 
-    def _same(self, session: Session, identity: Identity) -> list[Call]:
-        calls = self._calls.get((session.session_id, identity.digest), [])
-        key = identity.idempotency_key
-        return [c for c in calls if c.identity.idempotency_key == key]
-
     def add(self, call: Call) -> None:
         """Puts a new call on the shelf and names it, so that a retry gets the same name."""
-        place = (call.session.session_id, call.identity.digest)
-        calls = self._calls.setdefault(place, [])
-        calls[:] = [c for c in calls if c.refusal is None and not c.cancelled]
+        calls = self._calls.setdefault(_place(call.session, call.identity), [])
+        calls[:] = [c for c in calls if not c.over]
         taken = {c.retry_key for c in calls}
-        for key in retry_keys(call.identity):
-            turn = call.session.graph.find_retry(key)
-            if key not in taken and (turn is None or turn.error is not None):
-                call.name(key)
-                break
+        free = call.session.graph.retries.free(call.identity.name)
+        call.name(next(key for key in free if key not in taken))
         calls.append(call)
 
     def finished(self, call: Call) -> None:
@@ -321,7 +323,7 @@ class Shelf:
             self._forget(call)
 
     def _forget(self, call: Call) -> None:
-        place = (call.session.session_id, call.identity.digest)
+        place = _place(call.session, call.identity)
         calls = self._calls.get(place)
         if calls is not None and call in calls:
             calls.remove(call)

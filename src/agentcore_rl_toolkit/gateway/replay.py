@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..trajectory.turn import Turn
-from .call import Identity, body_digest, retry_keys
+from .call import Identity, body_digest
 from .dialects.base import Ask
 from .fault import Refusal
 from .session import Session
@@ -27,13 +27,8 @@ def find_answered(session: Session, identity: Identity, salt: bytes = b"") -> li
     422 when a key comes again with another request: what was sampled does not answer that.
     """
     told = identity.retry_count > 0 or identity.idempotency_key is not None
-    graph, found = session.graph, None
-    for key in retry_keys(identity):
-        turn = graph.find_retry(key)
-        if turn is None:
-            break
-        if turn.error is None and (told or not graph.is_delivered(turn.turn_id)):
-            found = key
+    graph = session.graph
+    found = graph.retries.answered(identity.name, arrived=told)
     if found is None:
         return []
     turns: list[Turn] = []

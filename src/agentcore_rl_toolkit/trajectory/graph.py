@@ -36,9 +36,13 @@ from .path import (
     superseded_turns,
 )
 from .placement import Placement
+from .retries import Retries
 from .row import Row
 from .strand import Prompt, TokenStore
 from .turn import Ids, Requests, Turn, TurnHead, pack_ids, pack_logprobs
+
+MANY_ALIKE = 16
+"""Of turns with the same request and answer, so many of the latest are told apart."""
 
 AnyIds = Sequence[int] | npt.NDArray[Any] | bytes
 
@@ -63,7 +67,7 @@ class SessionGraph:
         self._asked: dict[bytes, list[Node]] = {}  # by the messages of the request
         self._answered: dict[bytes, list[Node]] = {}  # by those and the answer
         self._tips: dict[bytes, Node] = {}  # latest turn of each root
-        self._retries: dict[tuple[str, int], Node] = {}
+        self.retries = Retries()
         self._digester = Digester()
 
     def __len__(self) -> int:
@@ -87,7 +91,7 @@ class SessionGraph:
         Messages are chat-completions or Anthropic shaped dicts, or their raw JSON bytes; raw bytes
         seen before are not parsed again, which makes a long history cheap.
         """
-        retry = self._retries.get((retry_key, choice)) if retry_key is not None else None
+        retry = self.retries.get(retry_key, choice) if retry_key is not None else None
         placement = Placement(
             model=model,
             retry_of=retry.turn.turn_id if retry else None,
@@ -151,7 +155,8 @@ class SessionGraph:
         """Latest answer that the history replays, and how many messages that makes."""
         for n in range(len(messages), 0, -1):
             if nodes := self._answered.get(talk.chains[n]):
-                return preferred(self._by_reasoning(nodes, messages[n - 1])), n
+                alike = self._by_reasoning(nodes[-MANY_ALIKE:], messages[n - 1])
+                return preferred(reversed(alike)), n
         return None, 0
 
     def _by_reasoning(self, nodes: list[Node], replayed: Message) -> list[Node]:
@@ -261,7 +266,9 @@ class SessionGraph:
 
     def mark_delivered(self, turn_id: str, delivered: bool) -> None:
         """What was learnt about a committed turn after it was journalled."""
-        self._nodes[turn_id].delivered = delivered
+        node = self._nodes[turn_id]
+        node.delivered = delivered
+        self.retries.note(node)
 
     def retract(self, turn_id: str) -> list[str]:
         """Takes back a turn that the journal could not keep, and all that shares its ids.
@@ -310,8 +317,7 @@ class SessionGraph:
 
     def _index(self, node: Node, response: bytes) -> None:
         turn = node.turn
-        if turn.retry_key is not None:
-            self._retries[(turn.retry_key, turn.choice)] = node
+        self.retries.note(node)
         if not turn.chain:
             return
         self._tips[turn.root] = node
@@ -364,13 +370,12 @@ class SessionGraph:
 
     def find_retry(self, retry_key: str, choice: int = 0) -> TurnHead | None:
         """The latest turn of that call, delivered or not."""
-        node = self._retries.get((retry_key, choice))
+        node = self.retries.get(retry_key, choice)
         return node.turn if node else None
 
     def is_delivered(self, turn_id: str) -> bool:
         """Handed to the agent, or replayed by it, which proves that it arrived."""
-        node = self._nodes[turn_id]
-        return node.delivered or bool(node.children)
+        return self._nodes[turn_id].arrived
 
     def was_delivered(self, turn_id: str) -> bool:
         """What was said of it, without what the turns after it prove."""

@@ -6,7 +6,8 @@ said decides only where ids leave it open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping
 
 from .drift import Drift, ForkKind, drift_of
 from .path import Node
@@ -23,16 +24,15 @@ def hang(
     prompt: Prompt,
 ) -> tuple[ForkKind | None, Node | None, int]:
     """(fork, parent, shared ids); ``nodes`` are those of the placement's model, by slot."""
-    if same := [nodes[slot] for slot in store.same_prompts(prompt)]:
+    if (same := store.same_prompt(prompt)) is not None:
         kind = ForkKind.RETRY if placement.retry_of else ForkKind.CHOICE
-        return kind, same[-1], same[-1].n_prompt
-    if found := [nodes[slot] for slot in store.longest_prefixes(prompt)]:
-        node = preferred([n for n in found if n.turn.turn_id == placement.continues] or found)
-        claimed = by_id.get(placement.continues or "")
-        if claimed is None or claimed.n_total <= node.n_total:
-            gone_on = placement.retry_of is None and bool(node.children)
-            fork = ForkKind.RETRY if placement.retry_of else None
-            return ForkKind.REWRITE if gone_on else fork, node, node.n_total
+        return kind, nodes[same], nodes[same].n_prompt
+    claimed = by_id.get(placement.continues or "")
+    node = _continued(store, nodes, claimed, prompt)
+    if node is not None and (claimed is None or claimed.n_total <= node.n_total):
+        gone_on = placement.retry_of is None and bool(node.children)
+        fork = ForkKind.RETRY if placement.retry_of else None
+        return ForkKind.REWRITE if gone_on else fork, node, node.n_total
     best = store.best_common(prompt)
     parent, shared = (nodes[best[0]], best[1]) if best else (None, 0)
     if placement.continues and placement.fork in (None, ForkKind.REWRITE):
@@ -44,9 +44,31 @@ def hang(
     return _fork_by_ids(placement, parent, shared, prompt), parent, shared
 
 
-def preferred(nodes: Sequence[Node]) -> Node:
-    """Of turns with equal content: one that was delivered, and the latest of those."""
-    return max(nodes, key=lambda node: (node.delivered, node.turn.seq))
+def _continued(
+    store: TokenStore, nodes: list[Node], claimed: Node | None, prompt: Prompt
+) -> Node | None:
+    """The longest turn that the prompt begins with. Of several with the same ids: the claimed one,
+    or else what ``preferred`` says."""
+    found = (nodes[slot] for slot in store.longest_prefixes(prompt))
+    latest = next(found, None)
+    if latest is None:
+        return None
+    if claimed is not None and claimed.slot is not None:
+        same = claimed.model == latest.model and claimed.n_total == latest.n_total
+        if same and store.begins(claimed.slot, claimed.n_total, prompt):
+            return claimed
+    return preferred(itertools.chain((latest,), found))
+
+
+def preferred(nodes: Iterable[Node]) -> Node:
+    """Of turns with equal content, the latest first: the latest that was delivered, if any was."""
+    latest: Node | None = None
+    for node in nodes:
+        if node.delivered:
+            return node
+        latest = latest or node
+    assert latest is not None, "asked of no turn"
+    return latest
 
 
 def drift_by_turn(turn: Turn, parent: Node | None) -> tuple[Drift, int]:

@@ -53,6 +53,11 @@ class Node:
     """Turns whose prompt begins with all of this one's ids."""
 
     @property
+    def arrived(self) -> bool:
+        """Handed to the agent, or replayed by it, which proves that it arrived."""
+        return self.delivered or bool(self.children)
+
+    @property
     def model(self) -> str:
         return self.turn.model
 

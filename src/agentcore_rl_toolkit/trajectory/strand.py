@@ -18,7 +18,6 @@ import numpy as np
 from .turn import ID, ID_BYTES, Ids
 
 TAIL_IDS = 8
-TAIL_BYTES = TAIL_IDS * ID_BYTES
 _FIRST_BLOCK = 64
 
 
@@ -40,6 +39,8 @@ class Strand:
 
 Segment: TypeAlias = tuple[Strand, int, int]
 """A strand and the positions between which it holds a turn's ids."""
+_Ending: TypeAlias = tuple[int, bytes]
+"""A number of ids and the last few of them: few sequences have both in common."""
 
 
 class Prompt:
@@ -94,12 +95,10 @@ class TokenStore:
     def __init__(self) -> None:
         self.roots: list[Strand] = []
         self._places: list[tuple[Strand, int, int]] = []
-        self._tails: list[bytes] = []
-        """Last ids of each turn."""
         self._ends: list[int] = []
-        """Distinct lengths of turns, ascending; ``_by_end`` has the turns of each."""
-        self._by_end: dict[int, list[int]] = {}
-        self._by_prompt: dict[int, list[int]] = {}
+        """Distinct lengths of turns, ascending."""
+        self._by_end: dict[_Ending, list[int]] = {}
+        self._by_prompt: dict[_Ending, list[int]] = {}
 
     def add(self, parent: int | None, shared: int, delta: bytes, sampled: bytes) -> int:
         slot = len(self._places)
@@ -111,8 +110,14 @@ class TokenStore:
         strand.ends.append(end)
         strand.slots.append(slot)
         self._places.append((strand, n_prompt, end))
-        self._by_prompt.setdefault(n_prompt, []).append(slot)
-        self._note_end(slot, end)
+        prompt, whole = self._ending(slot, n_prompt), self._ending(slot, end)
+        self._by_prompt.setdefault(prompt, []).append(slot)
+        if end:  # one without ids is continued by nothing
+            if (at := bisect.bisect_left(self._ends, end)) == len(self._ends) or (
+                self._ends[at] != end
+            ):
+                self._ends.insert(at, end)
+            self._by_end.setdefault(whole, []).append(slot)
         return slot
 
     def ids(self, slot: int) -> Ids:
@@ -145,20 +150,23 @@ class TokenStore:
             at = at.parent
         return out[::-1]
 
-    def longest_prefixes(self, prompt: Prompt) -> list[int]:
-        """The longest turns that ``prompt`` begins with: several when their ids are the same."""
+    def longest_prefixes(self, prompt: Prompt) -> Iterator[int]:
+        """The longest turns that ``prompt`` begins with, the latest first: several when their ids
+        are the same."""
         at = bisect.bisect_right(self._ends, prompt.n_ids)
         for end in reversed(self._ends[:at]):
-            tail = prompt.part(max(end - TAIL_IDS, 0), end)
-            likely = [slot for slot in self._by_end[end] if self._tails[slot] == tail]
-            if found := [slot for slot in likely if self._begins(slot, end, prompt)]:
-                return found
-        return []
+            likely = self._by_end.get((end, prompt.part(max(end - TAIL_IDS, 0), end)), ())
+            found = (slot for slot in reversed(likely) if self.begins(slot, end, prompt))
+            if (first := next(found, None)) is not None:
+                yield first
+                yield from found
+                return
 
-    def same_prompts(self, prompt: Prompt) -> list[int]:
-        """Turns whose whole prompt is ``prompt``."""
+    def same_prompt(self, prompt: Prompt) -> int | None:
+        """The latest turn whose whole prompt is ``prompt``."""
         n_ids = prompt.n_ids
-        return [s for s in self._by_prompt.get(n_ids, ()) if self._begins(s, n_ids, prompt)]
+        likely = self._by_prompt.get((n_ids, prompt.part(max(n_ids - TAIL_IDS, 0), n_ids)), ())
+        return next((s for s in reversed(likely) if self.begins(s, n_ids, prompt)), None)
 
     def common(self, slot: int, prompt: Prompt) -> int:
         """How many leading ids ``prompt`` has in common with a turn."""
@@ -209,23 +217,11 @@ class TokenStore:
         base.children.append(strand := Strand(base, shared))
         return strand
 
-    def _note_end(self, slot: int, end: int) -> None:
-        self._tails.append(self._tail(slot, end))
-        if not end:
-            return  # it has no ids: nothing continues it
-        if end in self._by_end:
-            self._by_end[end].append(slot)
-        else:
-            self._by_end[end] = [slot]
-            bisect.insort(self._ends, end)
+    def _ending(self, slot: int, end: int) -> _Ending:
+        return end, self.part(slot, max(end - TAIL_IDS, 0), end)
 
-    def _tail(self, slot: int, end: int) -> bytes:
-        strand, size = self._places[slot][0], min(end * ID_BYTES, TAIL_BYTES)
-        if len(strand.data) >= size:
-            return bytes(strand.data[len(strand.data) - size :])
-        return self.ids(slot).tobytes()[-size:]
-
-    def _begins(self, slot: int, length: int, prompt: Prompt) -> bool:
+    def begins(self, slot: int, length: int, prompt: Prompt) -> bool:
+        """Whether ``prompt`` has so many first ids of a turn."""
         segments = self.segments(slot, length)
         known = prompt.begins_as(self, segments)
         for part, start, stop in segments:
