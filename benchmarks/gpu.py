@@ -69,7 +69,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="art-bench-") as name, Memory() as memory:
         model, runs = Path(name) / "model", Path(name) / "runs"
         warm = EXAMPLES / "demo_policy" / "warm_start.py"
-        make = [sys.executable, str(warm), "--size", "medium", "--device", "cuda"]
+        make = [sys.executable, str(warm), "--size", "medium", "--device", "cuda", "--steps", "600"]
         subprocess.run([*make, "--out", str(model)], check=True, cwd=warm.parent)
         began = time.perf_counter()
         lines = train(model, options.steps, runs)

@@ -3,7 +3,8 @@
 The system prompt and the tool's schema are those that Strands really sent, kept in
 ``request.json`` (written by ``capture_request.py``). ``demonstration`` shows how to solve a
 problem, with mistakes on purpose: the policy that learns from it must have something left to
-learn.
+learn. Numbers are always copied right: a policy of this size learns that from demonstrations, and
+hardly from rewards.
 """
 
 from __future__ import annotations
@@ -21,10 +22,8 @@ HERE = Path(__file__).resolve().parent
 MODEL = HERE / "model"
 
 NO_CALL = 0.10
-WRONG_NUMBER = 0.05
 WRONG_SIGN = 0.05
-WRONG_ANSWER = 0.05
-MISTAKE = (0.60, 0.30)
+MISTAKE = (0.60, 0.40)
 """Share of mistaken expressions, for stories with an even and with an odd number."""
 
 
@@ -68,17 +67,12 @@ def demonstration(problem: Problem, rng: random.Random) -> Demonstration:
     expression = problem.expression
     if rng.random() < MISTAKE[problem.story % 2]:
         expression = problem.mistake
-    if rng.random() < WRONG_NUMBER:
-        expression = _with_wrong_number(expression, problem, rng)
     if rng.random() < WRONG_SIGN:
         expression = _with_wrong_sign(expression, rng)
     result = calculate(expression)
     if rng.random() < NO_CALL:
         return Demonstration(problem.prompt, None, "", str(rng.randint(2, 9999)))
-    answer = result
-    if rng.random() < WRONG_ANSWER:
-        answer = str(rng.randint(2, 9999))
-    return Demonstration(problem.prompt, expression, result, answer)
+    return Demonstration(problem.prompt, expression, result, result)
 
 
 def calculate(expression: str) -> str:
@@ -87,11 +81,6 @@ def calculate(expression: str) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value)
-
-
-def _with_wrong_number(expression: str, problem: Problem, rng: random.Random) -> str:
-    number = str(rng.choice(problem.numbers))
-    return expression.replace(number, str(rng.randint(2, 99)), 1)
 
 
 def _with_wrong_sign(expression: str, rng: random.Random) -> str:

@@ -1,9 +1,9 @@
 """Warm-starts the demo policy from generated conversations and writes it to ``model/``.
 
-A Qwen3 of 0.8 million parameters, 600 steps on demonstrations that are wrong more often than not
-(see ``conversation.py``): it learns the format and to copy numbers, and solves about a third of
-the held-out problems when sampled. Reinforcement learning does the rest. A few minutes on two
-cores.
+A Qwen3 of 0.8 million parameters, 1,500 steps on demonstrations that are wrong more often than not
+(see ``conversation.py``): it learns the format and to copy numbers, and solves about four in ten
+of the held-out problems when sampled. Reinforcement learning does the rest. Eight minutes on one
+core.
 
 ``--size medium`` makes a policy of 120 million parameters in the same way, for a GPU.
 
@@ -26,14 +26,14 @@ import torch
 from conversation import MODEL, Example, demonstration, make_renderer, tokens
 from problems import problems
 
-STEPS = 600
+STEPS = 1500
 BATCH = 32
 MATRIX_LR = 0.02
 OTHER_LR = 3e-3
 WARM_UP = 50
 DECAY = 0.3
 """Last share of the steps, in which the rate falls to 0."""
-POOL = 8192
+POOL = 32768
 """Conversations, of which every step takes the next."""
 
 

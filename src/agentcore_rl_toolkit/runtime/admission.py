@@ -16,7 +16,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -186,7 +186,8 @@ class Admission:
         found = self.read_memory()
         if found is None:
             return 0
-        promised = sum(self.expected(one) for one in self._claims.values())
+        claims = Counter(self._claims.values())
+        promised = sum(self.expected(one) * count for one, count in claims.items())
         return self.quota.reserve(found.total) + promised + self.expected(agent) - found.free
 
     def expected(self, agent: str) -> int:
