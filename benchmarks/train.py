@@ -41,7 +41,7 @@ class Run:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
-    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=46)
     parser.add_argument("--seeds", default="1", help="comma list, one whole demo each")
     parser.add_argument("--control", action="store_true", help="and one with random rewards")
     report.option(parser)

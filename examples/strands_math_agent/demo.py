@@ -1,7 +1,7 @@
 """Trains a small language model to solve word problems with a calculator, on this machine alone.
 
 Starts a local AgentCore Runtime, deploys ``rl_app.py`` (a Strands agent), serves the demo policy
-through a gateway that captures every token, and runs 50 steps of GRPO: 64 rollouts each, every one
+through a gateway that captures every token, and runs 46 steps of GRPO: 64 rollouts each, every one
 in an isolated session of its own. Before and after, the agent is tried on problems that it has not
 seen. Everything is stopped at the end, also on Ctrl-C.
 """
@@ -54,7 +54,7 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
-    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=46)
     parser.add_argument("--evaluate", type=int, default=128, help="held-out problems")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--staleness", type=int, default=0, help="steps to collect ahead")

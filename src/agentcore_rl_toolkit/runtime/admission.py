@@ -33,7 +33,7 @@ LOOK_S = 0.25
 SETTLE_S = 5.0
 """After its start a session's memory stands in the machine's account, no longer in ours."""
 LEARN_S = 1.0
-LEARN_AT_ONCE = 8
+LEARN_AT_ONCE = 2
 SAMPLES = 64
 MB = 1024**2
 
