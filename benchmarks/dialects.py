@@ -71,7 +71,7 @@ def cpu_us(pid: int) -> float:
 class Round:
     def __init__(self, bench: Bench, number: int) -> None:
         self.bench, self.number = bench, number
-        self.sessions = 4 if bench.quick else 12
+        self.sessions = 2 if bench.quick else 12
         self.found: dict[str, dict[str, float]] = {dialect: {} for dialect in DIALECTS}
 
     def run(self) -> None:

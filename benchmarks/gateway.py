@@ -243,8 +243,8 @@ class Round:
             self.subject,
             f"e{self.number}",
             conc=1000,
-            requests=3000,
-            seconds=15 if self.bench.quick else 30,
+            requests=2000 if self.bench.quick else 3000,
+            seconds=12 if self.bench.quick else 30,
             bodies=self.bench.bodies["small"],
             ramp_us=2000,
         )

@@ -92,7 +92,7 @@ def main() -> None:
         bursts = {
             name: [
                 run(python, arn, events, url, options, burst=True, accept=accept)
-                for accept in (0.0, 0.5)
+                for accept in ((0.5,) if options.quick else (0.0, 0.5))
             ]
             for name, (python, events) in contenders.items()
         }
@@ -177,7 +177,8 @@ def print_table(rounds: dict, bursts: dict, options: argparse.Namespace) -> None
             f"| {name} | {quantile(noticed, 0.5):.0f} | {quantile(noticed, 0.99):.0f} "
             f"| {statistics.median(r['cpu_ms'] for r in results):.1f} "
             f"| {statistics.median(r['wall_s'] for r in results):.1f} "
-            f"| {bursts[name][0]['wall_s']:.2f} | {bursts[name][1]['accepted_s']:.2f} |"
+            f"| {'-' if options.quick else format(bursts[name][0]['wall_s'], '.2f')} "
+            f"| {bursts[name][-1]['accepted_s']:.2f} |"
         )
 
 
@@ -204,7 +205,7 @@ def write_rows(rounds: dict, bursts: dict, path: Path | None) -> None:
     )
     cpu = {name: [one["cpu_ms"] for one in results] for name, results in rounds.items()}
     row("client CPU per rollout", "ms", cpu, aim=6)
-    slow = {name: two[1]["accepted_s"] for name, two in bursts.items()}
+    slow = {name: runs[-1]["accepted_s"] for name, runs in bursts.items()}
     row("128 invokes at once that each take 0.5 s", "s", slow, aim=1.5)
     found.write(path)
 
@@ -218,7 +219,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rollouts", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tps", type=float, default=50.0)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="fewer rollouts, one burst")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--drive", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -66,7 +66,7 @@ PLAN = (
     Benchmark("rollouts", "--rounds 1", "--quick"),
     Benchmark("objects", "", "--quick"),
     Benchmark("backends", "", ""),
-    Benchmark("dashboard", "", "--rollouts 10000", once=True),
+    Benchmark("dashboard", "", "--rollouts 3000", once=True),
     Benchmark("engine"),
     Benchmark("overlap", "", None, once=True),
 )
